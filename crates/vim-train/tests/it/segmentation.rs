@@ -2,11 +2,12 @@
 
 use std::fs;
 
-use vim_data::{DataConfig, Pixels, ShapesConfig, encode_png};
+use vim_data::dense_ops::encode_grey;
+use vim_data::{DataConfig, EvalPair, EvalPairs, OnBad, Pixels, ShapesConfig, encode_png};
 
 use crate::support::{
     Bench, assert_code, assert_parts, assert_says, json_lines, parsed, read_json, repository, run,
-    stdout,
+    set, stdout, write,
 };
 
 /// Steps of the run.
@@ -162,6 +163,46 @@ fn weights_go_out_under_the_original_s_names_and_come_back() {
     let refused =
         run(&["export", &ours, "--config", other.to_str().unwrap(), "-o", &path("5.pth")]);
     assert_says(&refused, 65, &["task = \"segmentation\""]);
+}
+
+/// Four scenes that are both trained on and tested on, as files.
+#[test]
+fn four_images_are_learned_by_heart() {
+    let bench = bench();
+    let shapes = ShapesConfig { image_size: 32, train: 4, ..ShapesConfig::default() };
+    let config = DataConfig { shapes, ..DataConfig::default() };
+    let scenes = vim_data::open_segmentation(&config, 0).unwrap().train;
+    let pairs = EvalPairs::new(&scenes, (0..4).collect(), 1, OnBad::Fail).unwrap();
+    let data = bench.folder("pairs");
+    for (number, pair) in pairs.enumerate() {
+        let EvalPair { image, map, .. } = pair.unwrap().unwrap();
+        let label_map = encode_grey(&map.labels, [32, 32]).unwrap();
+        for part in ["training", "validation"] {
+            let file = |kind: &str| data.join(format!("{kind}/{part}/{number}.png"));
+            write(&file("images"), encode_png(&image).unwrap());
+            write(&file("annotations"), &label_map);
+        }
+    }
+    write(&data.join("classes.txt"), scenes.class_names().join("\n"));
+    let path = format!("data.path={}", data.display());
+    let learn = set(&[
+        "data.dataset=pairs",
+        &path,
+        "pairs.scale=[32, 32]",
+        "pairs.ratio=[1.0, 1.0]",
+        "pairs.hflip=0.0",
+        "pairs.photometric=false",
+        "segmentation.dropout=0.0",
+        "model.drop_path=0.0",
+        "train.batch_size=4",
+        "train.steps=400",
+        "train.eval_every=400st",
+        "checkpoint.every=400st",
+        "optim.lr=5e-3",
+    ]);
+    assert_code(&bench.train("run", &learn), 0);
+    let scores = bench.scores("run", &learn);
+    assert!(scores["aacc"].as_f64().unwrap() >= 0.99, "{scores}");
 }
 
 #[test]

@@ -138,29 +138,48 @@ fn the_same_numbers_with_any_number_of_threads() {
 
 #[test]
 fn every_method_trains_and_kernel_and_reference_agree() {
-    let bench = Bench::new();
-    for method in Discretization::VARIANTS {
-        let method = format!("model.discretization={method}");
-        let mut losses = Vec::new();
-        for (scan, label) in [("kernel", "fused kernels"), ("reference", "reference operations")] {
-            let scan = format!("ssm.scan={scan}");
-            let more = ["--set", &method, "--set", &scan, "--steps", "4", "--fresh"];
-            assert_code(&bench.train("a", &more), 0);
-            let log = bench.read("a", "log.txt");
-            // A process of its own says what ran in it: each operation as chosen, and nothing else.
-            let said: Vec<_> = log
-                .lines()
-                .filter(|line| {
-                    line.contains("fused kernels: ") || line.contains("reference operations: ")
-                })
-                .collect();
-            let ran = format!("{label}: add_rms_norm, causal_conv1d, selective_scan");
-            assert!(said.len() == 1 && said[0].ends_with(&ran), "{said:?}");
-            losses.push(bench.numbers("a", "train", "loss")[1]);
+    // Beside the three operations that are chosen, those of a segmentation's heads have kernels.
+    for (config, others) in [
+        ("configs/debug.toml", ""),
+        ("crates/vim-train/tests/it/fixtures/segment.toml", "conv3x3, resize, resize_nll"),
+    ] {
+        let bench = Bench::of(config);
+        for method in Discretization::VARIANTS {
+            let losses = losses_of_both(&bench, *method, others);
+            // Steps of f32 that differ in rounding only; the losses are 1 to 3.
+            assert!((losses[0] - losses[1]).abs() < 1e-4, "{config} {method}: {losses:?}");
         }
-        // Three steps of f32 that differ in rounding only; the loss is about 2.5.
-        assert!((losses[0] - losses[1]).abs() < 1e-4, "{method}: {losses:?}");
     }
+}
+
+/// The losses of the last steps by kernels and by reference operations, which say what ran.
+fn losses_of_both(bench: &Bench, method: Discretization, others: &str) -> Vec<f64> {
+    let method = format!("model.discretization={method}");
+    let chosen = ["add_rms_norm", "causal_conv1d", "selective_scan"];
+    let both = [("kernel", "fused kernels"), ("reference", "reference operations")];
+    let loss = |(scan, label): (&str, &str)| {
+        let scan = format!("ssm.scan={scan}");
+        let more = ["--set", &method, "--set", &scan, "--steps", "4", "--fresh"];
+        assert_code(&bench.train("a", &more), 0);
+        let log = bench.read("a", "log.txt");
+        // A process of its own says what ran in it: each operation as chosen, and nothing else.
+        let said = |label: &str| -> Vec<&str> {
+            let lines = log.lines().filter_map(|line| line.split_once(&format!("{label}: ")));
+            lines.flat_map(|(_, names)| names.split(", ")).collect()
+        };
+        let mut expected: Vec<&str> = chosen.to_vec();
+        let always: Vec<&str> = others.split(", ").filter(|name| !name.is_empty()).collect();
+        if scan.ends_with("kernel") {
+            expected.extend(&always);
+            expected.sort_unstable();
+            assert!(said("reference operations").is_empty(), "{log}");
+        } else {
+            assert_eq!(said("fused kernels"), always, "{log}");
+        }
+        assert_eq!(said(label), expected, "{log}");
+        bench.numbers("a", "train", "loss")[1]
+    };
+    both.map(loss).to_vec()
 }
 
 #[test]
