@@ -35,6 +35,9 @@ pub const CLASSES: &str = "classes.json";
 /// What the tested model says of each test image.
 pub const PREDICTIONS: &str = "predictions.csv";
 
+/// The tested model's scores of each class, of a segmentation.
+pub const PER_CLASS: &str = "per_class.csv";
+
 /// The folder of the checkpoints of the run in `run`.
 pub fn checkpoints_in(run: &Path) -> PathBuf {
     run.join("checkpoints")

@@ -182,8 +182,8 @@ pub trait Task: Sized {
         Ok(Vec::new())
     }
 
-    /// [`Self::evaluate`] of the result of a run on the test images, with what the model says of
-    /// each, as a table in CSV, if the task has one. A run records it.
+    /// [`Self::evaluate`] of the result of a run on the test images, with a table of what the model
+    /// says of each image or class, if the task has one. A run records it.
     fn test(
         &self,
         model: &Model<Self>,
@@ -191,7 +191,7 @@ pub trait Task: Sized {
         stop: &StopRequest,
     ) -> Result<Option<Tested>, Error> {
         let evaluation = self.evaluate(model, EvalSplit::Test, device, stop)?;
-        Ok(evaluation.map(|evaluation| Tested { evaluation, predictions: None }))
+        Ok(evaluation.map(|evaluation| Tested { evaluation, table: None }))
     }
 
     /// A function that uploads and evaluates one batch, for `warmup`.
@@ -292,8 +292,8 @@ pub struct Evaluation {
 pub struct Tested {
     /// The numbers.
     pub evaluation: Evaluation,
-    /// A row for each image, in CSV.
-    pub predictions: Option<Vec<u8>>,
+    /// The name of a file in the run's folder, and its rows in CSV: one for each image, or class.
+    pub table: Option<(&'static str, Vec<u8>)>,
 }
 
 /// A task in words and numbers, for logs.

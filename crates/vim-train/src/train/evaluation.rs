@@ -1,7 +1,6 @@
 //! Evaluation during and at the end of training, and the choice of the best checkpoint.
 
 use burn::module::Module;
-use vim_run::PREDICTIONS;
 use vim_run::checkpoint::{Best, Checkpoint, Weights};
 use vim_run::storage::write_file;
 
@@ -94,9 +93,9 @@ impl<T: Task> Trainer<'_, T> {
         let (_, tested) = all.first().expect("invariant: there are weights to test");
         if let Some(lead) = &self.lead {
             self.records.records()?.sync()?;
-            if let Some(table) = &tested.predictions {
+            if let Some((name, table)) = &tested.table {
                 lead.run.check()?;
-                write_file(&lead.run.path().join(PREDICTIONS), table)?;
+                write_file(&lead.run.path().join(name), table)?;
             }
         }
         let score = primary::<T>(&tested.evaluation);

@@ -1,10 +1,7 @@
 //! `eval` of a segmentation: scores of all pixels and of each class.
 
-use std::path::Path;
-
 use serde::Serialize;
 use vim_comm::Comm;
-use vim_data::{ClassScore, Split};
 use vim_run::metrics::Scores;
 use vim_run::signals::{Interrupted, StopRequest};
 use vim_run::storage::{Disk, replace};
@@ -14,15 +11,13 @@ use super::{EvalArgs, Subject, check_weights_of_run};
 use crate::device::{self, threads};
 use crate::error::Error;
 use crate::output::bar::Bar;
-use crate::output::{csv, print, print_json};
+use crate::output::{print, print_json};
+use crate::task::segmentation::classes::{ClassRow, class_rows, classes_csv};
 use crate::task::segmentation::evaluate::{SCORES, evaluate, scores};
 use crate::task::segmentation::inference::Viewer;
 use crate::task::segmentation::{PixelClassifier, loading, viewer};
 use crate::task::{EvalSplit, Evaluation};
 use crate::weights::source::WeightsSource;
-
-/// The columns of the table by class, described in docs/segmentation.md.
-const HEADER: [&str; 7] = ["class", "name", "labelled", "predicted", "correct", "iou", "accuracy"];
 
 /// Evaluates the weights of `subject`, whose task is segmentation.
 pub(super) fn run(args: &EvalArgs, subject: Subject) -> Result<(), Error> {
@@ -63,9 +58,9 @@ pub(super) fn run(args: &EvalArgs, subject: Subject) -> Result<(), Error> {
         let stop = stop.get().expect("invariant: only a request to stop ends an evaluation early");
         return Err(Interrupted { stop }.into());
     };
-    let classes = classes(&split, &confusion.class_scores());
+    let classes = class_rows(split.class_names(), &confusion);
     if let Some(path) = &args.per_class {
-        write_classes(path, &classes)?;
+        replace(&Disk, path, &classes_csv(&classes)?).map_err(Error::io("write", path))?;
     }
     if let Some(path) = &args.confusion {
         let title = format!("{}, {}, {images} images, pixels", weights.name, args.split.name());
@@ -99,49 +94,6 @@ pub(super) fn run(args: &EvalArgs, subject: Subject) -> Result<(), Error> {
         .iter()
         .filter_map(|kind| Some(format!("{} {}", kind.label, kind.show(scores.get(kind.name)?))));
     print(&format!("{name} images {images}, {}", shown.collect::<Vec<_>>().join(", ")))
-}
-
-/// The scores of a class.
-#[derive(Serialize)]
-struct ClassRow {
-    class: usize,
-    name: String,
-    #[serde(flatten)]
-    score: ClassScore,
-    iou: Option<f64>,
-    accuracy: Option<f64>,
-}
-
-fn classes(split: &Split, scores: &[ClassScore]) -> Vec<ClassRow> {
-    let names = split.class_names().iter().enumerate();
-    let row = |((class, name), score): ((usize, &String), &ClassScore)| ClassRow {
-        class,
-        name: name.clone(),
-        score: *score,
-        iou: score.iou(),
-        accuracy: score.accuracy(),
-    };
-    names.zip(scores).map(row).collect()
-}
-
-/// Writes the table by class, whole or not at all; empty where a class has no score.
-fn write_classes(path: &Path, classes: &[ClassRow]) -> Result<(), Error> {
-    let share = |share: Option<f64>| share.map_or_else(String::new, |share| format!("{share:.6}"));
-    let row = |row: &ClassRow| {
-        let ClassScore { labelled, predicted, correct } = row.score;
-        [
-            row.class.to_string(),
-            row.name.clone(),
-            labelled.to_string(),
-            predicted.to_string(),
-            correct.to_string(),
-            share(row.iou),
-            share(row.accuracy),
-        ]
-    };
-    let rows: Vec<[String; 7]> = classes.iter().map(row).collect();
-    let bytes = csv([HEADER.map(str::to_owned)].iter().chain(&rows))?;
-    replace(&Disk, path, &bytes).map_err(Error::io("write", path))
 }
 
 /// The table by class for people.

@@ -13,6 +13,7 @@ use burn::tensor::{Device, Tensor};
 use vim_comm::Comm;
 use vim_data::{Batch, CropMode, Loader, LoaderConfig, Recipe, Split, Splits};
 use vim_model::{LoadOptions, Vim, VimConfig, decays, layer_of};
+use vim_run::PREDICTIONS;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
 
@@ -335,7 +336,8 @@ impl Task for Classification {
         let mut each = |place, logits: &[f32], is_read| predictions.add(place, logits, is_read);
         let evaluation = self.evaluate_each(model, &self.splits.test, device, stop, &mut each)?;
         let Some(evaluation) = evaluation else { return Ok(None) };
-        Ok(Some(Tested { evaluation, predictions: Some(predictions.shared(&self.comm)?.csv()?) }))
+        let table = Some((PREDICTIONS, predictions.shared(&self.comm)?.csv()?));
+        Ok(Some(Tested { evaluation, table }))
     }
 
     fn evaluation_batch(

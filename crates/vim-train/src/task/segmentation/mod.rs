@@ -1,5 +1,6 @@
 //! Semantic segmentation by UperNet on Vision Mamba; the primary score is mean IoU.
 
+pub(crate) mod classes;
 pub mod evaluate;
 pub mod inference;
 mod objective;
@@ -10,17 +11,19 @@ use burn::tensor::{Device, Tensor, TensorData};
 use vim_comm::Comm;
 use vim_data::dense_ops::overlay;
 use vim_data::{
-    Batch, DenseRecipe, EvalPair, EvalPairs, Floors, Loader, LoaderConfig, OnBad, Purpose, Split,
-    Splits, contact_sheet, encode_png,
+    Batch, Confusion, DenseRecipe, EvalPair, EvalPairs, Floors, Loader, LoaderConfig, OnBad,
+    Purpose, Split, Splits, contact_sheet, encode_png,
 };
 use vim_dense::Segmenter;
+use vim_run::PER_CLASS;
 use vim_run::metrics::{Picture, ScoreKind};
 use vim_run::signals::StopRequest;
 
 use super::classification::{absent, to_tensors};
-use super::{Description, EvalSplit, Evaluation, Task, loaders};
+use super::{Description, EvalSplit, Evaluation, Task, Tested, loaders};
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
+use classes::{class_rows, classes_csv};
 use evaluate::{Loading, evaluate, scores};
 use inference::Viewer;
 pub(crate) use objective::placement;
@@ -70,6 +73,17 @@ impl Segmentation {
             "floors of the test images' mIoU: {majority} by the commonest class everywhere, {colour} \
              by each pixel's colour alone"
         )))
+    }
+
+    fn counted(
+        &self,
+        model: &Segmenter,
+        split: &Split,
+        device: &Device,
+        stop: &StopRequest,
+    ) -> Result<Option<(Confusion, usize)>, Error> {
+        let how = (&viewer(&self.config, split), loading(&self.config));
+        evaluate(model, split, how, device, (&self.comm, stop), &mut |_, _| Ok(()))
     }
 
     fn split(&self, split: EvalSplit) -> &Split {
@@ -196,11 +210,22 @@ impl Task for Segmentation {
         device: &Device,
         stop: &StopRequest,
     ) -> Result<Option<Evaluation>, Error> {
-        let split = self.split(split);
-        let how = (&viewer(&self.config, split), loading(&self.config));
-        let ranks = (&self.comm, stop);
-        let counted = evaluate(model, split, how, device, ranks, &mut |_, _| Ok(()))?;
+        let counted = self.counted(model, self.split(split), device, stop)?;
         Ok(counted.map(|(confusion, images)| scores(&confusion, images)))
+    }
+
+    /// With a row for each class.
+    fn test(
+        &self,
+        model: &Segmenter,
+        device: &Device,
+        stop: &StopRequest,
+    ) -> Result<Option<Tested>, Error> {
+        let counted = self.counted(model, &self.splits.test, device, stop)?;
+        let Some((confusion, images)) = counted else { return Ok(None) };
+        let rows = classes_csv(&class_rows(self.class_names(), &confusion))?;
+        let evaluation = scores(&confusion, images);
+        Ok(Some(Tested { evaluation, table: Some((PER_CLASS, rows)) }))
     }
 
     /// The first images, each beside what is predicted and what is labelled.
