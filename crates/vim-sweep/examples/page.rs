@@ -45,6 +45,7 @@ fn main() {
         outcomes: &outcomes,
         differences: &differences,
         thumbnails: &vec![Some(PICTURE.to_owned()); SHOWN],
+        classes: None,
         predict: "vim-train eval RUN --predictions RUN/predictions.csv",
         coloured: "model.discretization",
         colours: &METHODS.map(str::to_owned),

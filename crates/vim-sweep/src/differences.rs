@@ -208,7 +208,8 @@ pub fn images_csv(differences: &Differences) -> String {
     written([head].into_iter().chain(differences.images.iter().map(row)))
 }
 
-fn written(rows: impl Iterator<Item = Vec<String>>) -> String {
+/// Rows as CSV.
+pub(crate) fn written(rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for row in rows {
         let written = writer.write_record(row);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use vim_run::metrics::ScoreKind;
 
+use crate::classes::ClassScores;
 use crate::config::{Assignments, SEED};
 use crate::outcome::{Machine, RunOutcome, RunState, Score};
 use crate::predictions::Predictions;
@@ -59,4 +60,10 @@ pub(crate) fn predictions(right: &str) -> Predictions {
     });
     let head = "index,image,label,label_name,predicted\n";
     Predictions::parse((head.to_owned() + &rows.collect::<String>()).as_bytes()).unwrap()
+}
+
+/// Scores of classes with these IoUs.
+pub(crate) fn class_scores(ious: &[Option<f64>]) -> ClassScores {
+    let names = (0..ious.len()).map(|class| format!("class {class}")).collect();
+    ClassScores { names, ious: ious.to_vec() }
 }

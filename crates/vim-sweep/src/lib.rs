@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+pub mod classes;
 mod config;
 pub mod differences;
 mod error;

@@ -40,26 +40,32 @@ impl View<'_> {
         groups.iter().any(|group| group.is_baseline || group.comparison.is_some())
     }
 
-    /// Which runs are not in it, and what to do.
+    /// Which runs are not in it.
     fn absent(&self) -> String {
         let found = self.page.differences;
+        let without = if self.has_baseline() { &found.without[..] } else { &[] };
+        self.absent_of(without, &found.unfit, "predictions")
+    }
+
+    /// Which runs are `without` something or cannot be compared, and what to do.
+    pub(super) fn absent_of(&self, without: &[String], unfit: &[String], what: &str) -> String {
         let mut text = String::new();
-        if !found.without.is_empty() && self.has_baseline() {
+        if !without.is_empty() {
             text += &format!(
-                "<p class=\"note\">Without predictions: {}. <code>{}</code> writes them, then \
-                 summarize again.</p>",
-                escape(&found.without.join(", ")),
+                "<p class=\"note\">Without {what}: {}. <code>{}</code> writes them, then summarize \
+                 again.</p>",
+                escape(&without.join(", ")),
                 escape(self.page.predict)
             );
         }
-        if !found.unfit.is_empty() {
-            let unfit = escape(&found.unfit.join("; "));
+        if !unfit.is_empty() {
+            let unfit = escape(&unfit.join("; "));
             text += &format!("<p class=\"note\">Not compared: {unfit}.</p>");
         }
         text
     }
 
-    fn swatch_of(&self, label: &str) -> String {
+    pub(super) fn swatch_of(&self, label: &str) -> String {
         let group = self.groups().find(|(group, _)| group.label == label);
         group.map_or_else(String::new, |(_, style)| style.swatch())
     }

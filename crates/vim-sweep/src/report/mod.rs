@@ -1,6 +1,7 @@
 //! The report of a sweep: one HTML file without scripts or network requests.
 
 mod bars;
+mod classes;
 mod curves;
 mod differences;
 mod scatter;
@@ -9,6 +10,7 @@ mod warnings;
 
 use vim_chart::{SeriesStyle, escape};
 
+use crate::classes::ClassDifferences;
 use crate::differences::Differences;
 use crate::grid::has;
 use crate::metric::Metric;
@@ -32,7 +34,9 @@ pub struct Page<'a> {
     pub differences: &'a Differences,
     /// Pictures of the first [`SHOWN`] of these as data URIs, where there are any.
     pub thumbnails: &'a [Option<String>],
-    /// The command that writes a run's predictions.
+    /// Of a segmentation, in place of images: the classes that they differ on.
+    pub classes: Option<&'a ClassDifferences>,
+    /// The command that writes a run's predictions, or scores of classes.
     pub predict: &'a str,
     /// The key whose values have fixed colours.
     pub coloured: &'a str,
@@ -78,7 +82,7 @@ pub fn html(page: &Page<'_>) -> String {
         view.tiles(),
         view.warnings(),
         view.result(),
-        view.differences(),
+        page.classes.map_or_else(|| view.differences(), |found| view.classes(found)),
         view.curves(),
         view.cost(),
         view.configuration(),
@@ -308,81 +312,4 @@ fn styles(page: &Page<'_>) -> Vec<SeriesStyle> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::differences::differences;
-    use crate::fixture::{SCORES, study};
-    use crate::predictions::Predictions;
-    use crate::{Assignments, ReportConfig, summarize};
-
-    fn page(outcomes: &[RunOutcome], metric: &str) -> String {
-        page_with(outcomes, metric, &|_| Ok(None), &[])
-    }
-
-    /// A page with the predictions that `read` gives of a run.
-    pub(super) fn page_with(
-        outcomes: &[RunOutcome],
-        metric: &str,
-        read: &dyn Fn(&str) -> Result<Option<Predictions>, String>,
-        thumbnails: &[Option<String>],
-    ) -> String {
-        let baseline = Assignments::from([("model.discretization".to_owned(), "zoh".into())]);
-        let report = ReportConfig { metric: metric.into(), baseline, ..ReportConfig::default() };
-        let summary = summarize(outcomes, &report, SCORES).unwrap();
-        let differences = &differences(&summary, &mut |name| read(name));
-        html(&Page {
-            name: "a <b>study</b>",
-            summary: &summary,
-            outcomes,
-            differences,
-            thumbnails,
-            predict: "write them",
-            coloured: "model.discretization",
-            colours: &["zoh", "foh", "rk4"].map(str::to_owned),
-            must_match: &["optim.lr".to_owned()],
-            is_free: &|_| false,
-            duration: &|seconds| format!("{seconds:.0} s"),
-            provenance: Provenance::default(),
-        })
-    }
-
-    #[test]
-    fn a_page_needs_nothing_from_elsewhere() {
-        let page = page(&study(&[("zoh", &[0.7, 0.72]), ("rk4", &[0.6, 0.61])]), "val/top1");
-        for reference in ["http://", "https://", "src=", "@import", "url(", "<script", "<b>study"] {
-            assert!(!page.contains(reference), "{reference}");
-        }
-        assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
-        assert_eq!(page.matches("<svg").count(), 6);
-        assert!(!page.contains("NaN") && !page.contains("inf"), "a number is none");
-    }
-
-    #[test]
-    fn a_method_keeps_its_colour() {
-        let alone = page(&study(&[("zoh", &[0.7]), ("rk4", &[0.6])]), "val/top1");
-        assert!(alone.contains("<i class=\"swatch c2\"></i>rk4"), "the third of its list");
-    }
-
-    #[test]
-    fn nothing_finished_is_a_page_too() {
-        let mut runs = study(&[("zoh", &[0.7]), ("rk4", &[0.6])]);
-        for run in &mut runs {
-            run.state = RunState::Missing;
-            run.scores.clear();
-            run.losses.clear();
-        }
-        let page = page(&runs, "test/top1");
-        assert!(page.contains("no finished run") && page.contains("no records"));
-        assert!(!page.contains("NaN"), "a number is none");
-    }
-
-    #[test]
-    fn failures_are_named() {
-        let mut runs = study(&[("zoh", &[0.7, 0.71]), ("rk4", &[0.6, 0.61])]);
-        runs[3].state = RunState::Failed(76);
-        runs[3].error = Some("training diverged at step 7".into());
-        let page = page(&runs, "val/loss");
-        assert!(page.contains("rk4-s1 failed (76): training diverged at step 7"));
-        assert!(page.contains("Read with care"));
-    }
-}
+mod tests;

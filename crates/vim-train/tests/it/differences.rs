@@ -6,7 +6,9 @@ use std::process::Command;
 
 use csv::StringRecord;
 
-use crate::support::{assert_code, assert_parts, assert_says, parsed, python, run, stderr};
+use crate::support::{
+    assert_code, assert_parts, assert_says, parsed, python, repository, run, stderr,
+};
 use crate::sweep::Study;
 
 /// The records of a CSV file behind its header.
@@ -85,6 +87,74 @@ fn methods_are_compared_image_by_image() {
         let checked = python("report_check.py", &[&text("report.html")]);
         assert_eq!(checked.status.code(), Some(0), "{}", stderr(&checked));
     }
+}
+
+/// Two methods with two seeds of the smallest segmentation.
+const PIXELS: &str = r#"
+extends = "FIXTURE"
+
+[run]
+root = "ROOT"
+
+[train]
+epochs = 1
+
+[devices]
+backend = "cpu"
+
+[sweep]
+name = "study"
+grid = { "model.discretization" = ["zoh", "rk4"] }
+seeds = [0, 1]
+
+[sweep.report]
+metric = "val/miou"
+baseline = { "model.discretization" = "zoh" }
+"#;
+
+#[test]
+fn methods_of_a_segmentation_are_compared_class_by_class() {
+    let fixture = repository("crates/vim-train/tests/it/fixtures/segment.toml");
+    let study = Study::of(&PIXELS.replace("FIXTURE", &fixture.display().to_string()));
+    assert_code(&study.of_file("run", &["-j", "2"]), 0);
+    let file = |name: &str| study.folder().join(name);
+
+    // What a run records is what `eval` of it says.
+    let (run_folder, again) = (file("rk4-s1"), file("again.csv"));
+    let (run_folder, again) = (run_folder.to_str().unwrap(), again.to_str().unwrap());
+    assert_code(&run(&["eval", run_folder, "--per-class", again]), 0);
+    let recorded = fs::read_to_string(file("rk4-s1/per_class.csv")).unwrap();
+    assert_eq!(recorded, fs::read_to_string(again).unwrap());
+
+    let iou = |name: &str, class: usize| {
+        let rows = rows(file(&format!("{name}/per_class.csv")));
+        rows[class][5].parse::<f64>().ok()
+    };
+    let table = rows(file("classes.csv"));
+    assert_eq!(table.len(), 12 * 2, "a row for each class and method");
+    let mut paired = 0;
+    for row in table.iter().filter(|row| &row[2] == "rk4") {
+        let class: usize = row[0].parse().unwrap();
+        let differences = [0, 1].map(|seed| {
+            Some(iou(&format!("rk4-s{seed}"), class)? - iou(&format!("zoh-s{seed}"), class)?)
+        });
+        let known: Vec<f64> = differences.into_iter().flatten().collect();
+        assert_eq!(row[6], if known.is_empty() { String::new() } else { known.len().to_string() });
+        if let Ok(mean) = row[7].parse::<f64>() {
+            let expected = known.iter().sum::<f64>() / known.len() as f64;
+            assert!((mean - expected).abs() < 1e-9, "{row:?}");
+            paired += 1;
+        }
+    }
+    assert!(paired > 0, "no class has an IoU in both");
+
+    let page = fs::read_to_string(file("report.html")).unwrap();
+    assert_parts(&page, &["What differs between methods", "12 of 12 classes", "minus zoh, points"]);
+    fs::remove_file(file("zoh-s0/per_class.csv")).unwrap();
+    assert_code(&study.of_folder("summarize", &[]), 0);
+    let page = fs::read_to_string(file("report.html")).unwrap();
+    let how = "Without scores of classes: zoh-s0. <code>vim-train eval RUN --per-class";
+    assert_parts(&page, &[how]);
 }
 
 #[test]

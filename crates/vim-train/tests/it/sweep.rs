@@ -69,8 +69,13 @@ pub(crate) struct Study {
 
 impl Study {
     pub(crate) fn new() -> Self {
+        Self::of(FILE)
+    }
+
+    /// Of a file whose runs go to ROOT.
+    pub(crate) fn of(text: &str) -> Self {
         let place = folder(&[]);
-        let text = FILE.replace("ROOT", &place.path().display().to_string());
+        let text = text.replace("ROOT", &place.path().display().to_string());
         fs::write(place.path().join("study.toml"), text).unwrap();
         Self { place }
     }

@@ -1,18 +1,20 @@
-//! The predictions of a sweep's runs, and pictures of the images that the runs differ on.
+//! The predictions of a sweep's runs, or their scores of classes, and pictures of the images that
+//! the runs differ on.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
 use vim_data::{DatasetKind, Encoding, Pixels, Split, Stage, read_picture};
-use vim_run::PREDICTIONS;
-use vim_sweep::Summary;
+use vim_run::{PER_CLASS, PREDICTIONS};
+use vim_sweep::classes::{ClassDifferences, ClassScores, class_differences};
 use vim_sweep::differences::{Differences, differences};
 use vim_sweep::predictions::{Image, Predictions};
 use vim_sweep::report::SHOWN;
+use vim_sweep::{RunOutcome, Summary};
 
 use super::folder::Sweep;
-use crate::config::Config;
+use crate::config::{Config, TaskKind};
 use crate::output::picture::thumbnail;
 use crate::run_folder::recorded_config;
 
@@ -22,18 +24,45 @@ pub(super) const PREDICT: &str = "vim-train eval RUN --predictions RUN/predictio
 /// The longest side of a picture.
 const SIDE: usize = 64;
 
+/// What writes the scores of classes of a run of a segmentation that has none.
+pub(super) const SCORE: &str = "vim-train eval RUN --per-class RUN/per_class.csv";
+
 /// What the predictions of the finished runs say.
 pub(super) fn find(sweep: &Sweep, summary: &Summary) -> Differences {
     differences(summary, &mut |name| {
         let path = sweep.folder.join(name).join(PREDICTIONS);
-        match fs::read(&path) {
-            Ok(bytes) => Predictions::parse(&bytes)
-                .map(Some)
-                .map_err(|what| format!("{} holds no predictions: {what}", path.display())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(format!("cannot read {}: {error}", path.display())),
-        }
+        read(&path, "predictions", Predictions::parse)
     })
+}
+
+/// What the scores of classes of the finished runs say, if the sweep is of a segmentation.
+pub(super) fn find_classes(
+    sweep: &Sweep,
+    outcomes: &[RunOutcome],
+    summary: &Summary,
+) -> Option<ClassDifferences> {
+    let task = outcomes.first()?.values.get("task")?;
+    (task.as_str() == Some(TaskKind::Segmentation.to_string().as_str())).then(|| {
+        class_differences(summary, &mut |name| {
+            let path = sweep.folder.join(name).join(PER_CLASS);
+            read(&path, "scores of classes", ClassScores::parse)
+        })
+    })
+}
+
+/// A table of a run as `parse` understands it; `None` if it is not there.
+fn read<T>(
+    path: &Path,
+    what: &str,
+    parse: impl FnOnce(&[u8]) -> Result<T, String>,
+) -> Result<Option<T>, String> {
+    match fs::read(path) {
+        Ok(bytes) => parse(&bytes)
+            .map(Some)
+            .map_err(|why| format!("{} holds no {what}: {why}", path.display())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("cannot read {}: {error}", path.display())),
+    }
 }
 
 /// Pictures of the images that the page shows, as data URIs; `None` where one cannot be had

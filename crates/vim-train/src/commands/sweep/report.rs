@@ -7,6 +7,7 @@ use serde_json::json;
 use strum::VariantArray;
 use vim_kernels::Discretization;
 use vim_run::{host_name, printable, rfc3339};
+use vim_sweep::classes::{ClassDifferences, classes_csv};
 use vim_sweep::differences::{Differences, images_csv, pairs_csv};
 use vim_sweep::report::{Page, Provenance};
 use vim_sweep::{
@@ -14,7 +15,7 @@ use vim_sweep::{
     markdown, report, rows,
 };
 
-use super::differences::{PREDICT, find, thumbnails};
+use super::differences::{PREDICT, SCORE, find, find_classes, thumbnails};
 use super::folder::{Sweep, outcomes_with_jobs, write_file};
 use super::{SweepRunError, WhichArgs};
 use crate::commands::runs::steps;
@@ -124,7 +125,8 @@ Examples:
 
 It also writes summary.csv, summary.md and report.html, a page that needs no network, to the sweep's
 folder, and, of runs with predictions, pairs.csv (how many test images a run and the baseline's run of
-the same seed get right, both or one alone) and differing_images.csv (on which images most pairs differ).
+the same seed get right, both or one alone) and differing_images.csv (on which images most pairs differ). Of
+a segmentation it is classes.csv instead: the IoU of each class, and how far it is from the baseline's.
 docs/experiments.md says what the numbers mean.";
 
 /// Put the runs together: means over seeds, differences, a table, a page.
@@ -171,10 +173,21 @@ pub(super) fn summarize(args: &SummarizeArgs) -> Result<(), Error> {
     let name = &sweep.origins.sweep.name;
     write_file(&sweep.folder, "summary.csv", &csv(&summary))?;
     write_file(&sweep.folder, "summary.md", &markdown(&summary, name))?;
-    let differences = find(&sweep, &summary);
-    write_file(&sweep.folder, "pairs.csv", &pairs_csv(&differences))?;
-    write_file(&sweep.folder, "differing_images.csv", &images_csv(&differences))?;
-    write_file(&sweep.folder, "report.html", &page(&sweep, &outcomes, &summary, &differences))?;
+    let classes = find_classes(&sweep, &outcomes, &summary);
+    let differences = match &classes {
+        Some(classes) => {
+            write_file(&sweep.folder, "classes.csv", &classes_csv(classes))?;
+            Differences::default()
+        }
+        None => {
+            let found = find(&sweep, &summary);
+            write_file(&sweep.folder, "pairs.csv", &pairs_csv(&found))?;
+            write_file(&sweep.folder, "differing_images.csv", &images_csv(&found))?;
+            found
+        }
+    };
+    let page = page(&sweep, &outcomes, &summary, &differences, classes.as_ref());
+    write_file(&sweep.folder, "report.html", &page)?;
     if args.csv {
         return print(&csv(&summary));
     }
@@ -253,6 +266,7 @@ fn page(
     outcomes: &[RunOutcome],
     summary: &Summary,
     differences: &Differences,
+    classes: Option<&ClassDifferences>,
 ) -> String {
     let methods = Discretization::VARIANTS.iter().map(ToString::to_string);
     let origins = &sweep.origins;
@@ -263,7 +277,8 @@ fn page(
         outcomes,
         differences,
         thumbnails: &thumbnails(sweep, differences),
-        predict: PREDICT,
+        classes,
+        predict: if classes.is_some() { SCORE } else { PREDICT },
         coloured: "model.discretization",
         colours: &methods.collect::<Vec<_>>(),
         must_match: &origins.sweep.must_match,
