@@ -2,6 +2,7 @@
 //! computed.
 
 mod arrays;
+mod bands;
 mod operations;
 mod segmentation;
 mod variant;
@@ -13,9 +14,11 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Int, Tensor, TensorData};
 use clap::Args;
 use serde::Serialize;
+use vim_kernels::Precision;
 use vim_model::{Bimamba, GateGradient, ImportError, Vim, VimConfig, import_pytorch, pytorch_key};
 
 use crate::args::Overrides;
+use crate::commands::import::from_name;
 use crate::config::Config;
 use crate::device::{self, DeviceName, threads};
 use crate::error::Error;
@@ -47,7 +50,8 @@ gets through the backward way; ssm.v1_gate_gradient = \"exact\" takes them all.
 
 With --variant the model is a segmentation model, described by the JSON of the reference arrays, and the
 arrays are its own: eval.*, train.*, slide.*, and with --grads dx and g.*. Classes are compared where the
-two largest logits are further apart than 1e-3. Tolerances left out: 1e-5, of gradients 5e-4, of dx 1e-4.
+two largest logits are further apart than 1e-3. Tolerances left out: 1e-5, of gradients 5e-4, of dx 1e-4;
+in bf16 wider ones for each kind of array, and the last lines say how far each kind is off.
 
 The error of an array is its largest difference over its reference's largest magnitude. Exit 1 if one
 is above its tolerance, which is the same on a GPU: f32 is f32 there.";
@@ -74,6 +78,9 @@ pub(crate) struct EvalGoldenArgs {
     operations: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
+    /// Type to compute in, of a segmentation model: f32, tf32 or bf16; left out f32.
+    #[arg(long, value_name = "DTYPE", requires = "variant", value_parser = from_name::<Precision>)]
+    dtype: Option<Precision>,
     /// Compare the gradients too: of the images and of every parameter.
     #[arg(long)]
     grads: bool,
@@ -156,7 +163,11 @@ pub(crate) fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
     };
     if let Some(variant) = &args.variant {
         let comparisons = segmentation::compare(args, variant, &chosen.device)?;
-        return judge(args, &comparisons, &chosen.name);
+        let judged = judge(args, &comparisons, &chosen.name);
+        if !args.json {
+            print(&bands::summary(&comparisons))?;
+        }
+        return judged;
     }
     let mut arrays = Arrays::open(args.arrays())?;
     let path = args.arrays();

@@ -13,21 +13,16 @@ use vim_dense::{
 use vim_torch::{ReadError, Section, read_checkpoint};
 
 use super::arrays::{Arrays, Comparison, Floats, damaged};
+use super::bands::Bands;
 use super::variant::Description;
 use super::{EvalGoldenArgs, expect_shape, numbers};
 use crate::error::Error;
 use crate::weights::WeightsError;
 
-/// Classes are compared where the largest logit is further from the second.
-const MARGIN: f32 = 1e-3;
-/// A module whose gradients nearly cancel where it normalizes two numbers, and its tolerance.
-const CANCELS: (&str, f64) = ("g.decode_head.psp_modules.0.1.", 5e-3);
 /// Biases that a normalization over the batch takes away again: their gradients are 0 but for
 /// rounding, and are judged on the scale of their weights'.
 const TAKEN_AWAY: [&str; 3] =
     ["backbone.fpn1.0.bias", "backbone.fpn1.3.bias", "backbone.fpn2.0.bias"];
-/// Of an array that is stored in f16.
-const HALF: f64 = 1e-3;
 
 /// Compares every array with that of the model of `variant`; those that are not of it are errors.
 pub(super) fn compare(
@@ -43,10 +38,11 @@ pub(super) fn compare(
     let classes = about.variant.classes;
     let device = if args.grads { device.clone().autodiff() } else { device.clone() };
     let model = load(args, heads.init(&backbone, classes, &device, 0)?)?;
+    let model = model.with_precision(args.dtype.unwrap_or_default())?;
     let mut golden = Golden {
         arrays: Arrays::open(args.arrays())?,
         path: args.arrays(),
-        outputs: args.tol.unwrap_or(1e-5),
+        bands: Bands::of(args),
         found: Vec::new(),
     };
     let x = golden.arrays.floats("x")?;
@@ -72,7 +68,7 @@ pub(super) fn compare(
     let loss = golden.trained(&model, images.clone(), &labels)?;
     if args.grads {
         let grads = loss.backward();
-        golden.gradients(args, &model, &images, &grads, &about.without_gradient)?;
+        golden.gradients(&model, &images, &grads, &about.without_gradient)?;
     } else {
         golden.arrays.pass_over("dx");
         for name in golden.arrays.unread() {
@@ -109,8 +105,7 @@ type Named = BTreeMap<String, Floats>;
 struct Golden<'a> {
     arrays: Arrays,
     path: &'a Path,
-    /// Tolerance of everything but gradients.
-    outputs: f64,
+    bands: Bands,
     found: Vec<Comparison>,
 }
 
@@ -119,20 +114,20 @@ impl Golden<'_> {
         damaged(self.path, what)
     }
 
+    /// Compares with `expected`, the array `name`.
+    fn push(&mut self, name: &str, got: &[f32], expected: &[f32]) {
+        self.found.push(Comparison::new(name, got, expected, self.bands.band(name)));
+    }
+
     /// Compares with the array `name`, which may have fewer images than `got`.
-    fn against<const D: usize>(
-        &mut self,
-        name: &str,
-        got: Tensor<D>,
-        tolerance: f64,
-    ) -> Result<(), Error> {
+    fn against<const D: usize>(&mut self, name: &str, got: Tensor<D>) -> Result<(), Error> {
         let expected = self.arrays.halves(name)?;
         let got = match expected.shape.first() {
             Some(&count) if D > 1 && count > 0 && count < got.dims()[0] => got.narrow(0, 0, count),
             Some(_) | None => got,
         };
         expect_shape(self.path, name, &expected.shape, &got.dims())?;
-        self.found.push(Comparison::new(name, &numbers(got), &expected.values, tolerance));
+        self.push(name, &numbers(got), &expected.values);
         Ok(())
     }
 
@@ -140,38 +135,50 @@ impl Golden<'_> {
     fn number(&mut self, name: &str, got: f32) -> Result<(), Error> {
         let expected = self.arrays.floats(name)?;
         expect_shape(self.path, name, &[expected.values.len()], &[1])?;
-        self.found.push(Comparison::new(name, &[got], &expected.values, self.outputs));
+        self.push(name, &[got], &expected.values);
         Ok(())
     }
 
-    /// Compares classes where `margin` says that they are certain: other ones are of no tolerance.
-    fn classes(&mut self, name: &str, got: Tensor<3, Int>, margin: &[f32]) -> Result<(), Error> {
+    /// Compares classes where the margin is larger than `least`, which makes them certain: other
+    /// ones are of no tolerance.
+    fn classes(
+        &mut self,
+        name: &str,
+        got: Tensor<3, Int>,
+        (margin, least): (&[f32], f32),
+    ) -> Result<(), Error> {
         let (expected, shape) = self.arrays.bytes(name)?;
         expect_shape(self.path, name, &shape, &got.dims())?;
         expect_shape(self.path, "its margin", &[margin.len()], &[expected.len()])?;
         let got: Vec<i64> = got.into_data().iter().collect();
         let certain = |values: Vec<i64>| -> Vec<f32> {
-            let kept = values.into_iter().zip(margin).filter(|(_, margin)| **margin > MARGIN);
+            let kept = values.into_iter().zip(margin).filter(|(_, margin)| **margin > least);
             kept.map(|(class, _)| class as f32).collect()
         };
         let (got, expected) = (certain(got), certain(expected));
-        self.found.push(Comparison::new(name, &got, &expected, 0.0));
+        self.push(name, &got, &expected);
         Ok(())
+    }
+
+    /// From which margin on classes by `logits` are certain.
+    fn least_margin(&self, logits: &Tensor<4>) -> f32 {
+        let largest = numbers(logits.clone().abs().max());
+        self.bands.margin(largest.first().copied().unwrap_or_default())
     }
 
     /// Everything in evaluation.
     fn evaluated(&mut self, model: &Segmenter, images: Tensor<4>) -> Result<(), Error> {
         let [_, _, height, width] = images.dims();
         let Features { maps, levels, pooled, logits, aux_logits } = model.features(images)?;
-        let tolerance = self.outputs;
+        let least = self.least_margin(&logits);
         for (what, all) in [("map", maps), ("feature", levels)] {
             for (i, map) in all.into_iter().enumerate() {
-                self.against(&format!("eval.{what}{i}"), channels_first(map), tolerance)?;
+                self.against(&format!("eval.{what}{i}"), channels_first(map))?;
             }
         }
-        self.against("eval.psp", channels_first(pooled), tolerance)?;
-        self.against("eval.decode_logits", channels_first(logits.clone()), tolerance)?;
-        self.against("eval.aux_logits", channels_first(aux_logits), tolerance)?;
+        self.against("eval.psp", channels_first(pooled))?;
+        self.against("eval.decode_logits", channels_first(logits.clone()))?;
+        self.against("eval.aux_logits", channels_first(aux_logits))?;
         let large = channels_first(resize(logits.clone(), [height, width])?);
         let first = self.arrays.floats("eval.logits_first")?;
         let &[count, classes, ..] = &first.shape[..] else {
@@ -182,11 +189,11 @@ impl Golden<'_> {
         }
         let got = large.clone().narrow(0, 0, count).narrow(1, 0, classes);
         expect_shape(self.path, "eval.logits_first", &first.shape, &got.dims())?;
-        let name = "eval.logits_first";
-        self.found.push(Comparison::new(name, &numbers(got), &first.values, tolerance));
-        self.against("eval.logits_max", large.max_dim(1).squeeze_dim::<3>(1), tolerance)?;
+        self.push("eval.logits_first", &numbers(got), &first.values);
+        self.against("eval.logits_max", large.max_dim(1).squeeze_dim::<3>(1))?;
         let Floats { values: margin, .. } = self.arrays.halves("eval.margin")?;
-        self.classes("eval.argmax", predicted(logits, [height, width])?.labels, &margin)
+        let labels = predicted(logits, [height, width])?.labels;
+        self.classes("eval.argmax", labels, (&margin, least))
     }
 
     /// Sliding windows over another image.
@@ -203,20 +210,20 @@ impl Golden<'_> {
         let device = model.decode_head.conv_seg.bias.val().device();
         let pixels = TensorData::new(x.values, [batch, 3, height, width]);
         let logits = model.slide(Tensor::from_data(pixels, &device), [stride, stride])?;
-        let margin = margin(logits.clone());
-        self.classes("slide.argmax", predicted(logits.clone(), [height, width])?.labels, &margin)?;
+        let (margin, least) = (margin(logits.clone()), self.least_margin(&logits));
+        let labels = predicted(logits.clone(), [height, width])?.labels;
+        self.classes("slide.argmax", labels, (&margin, least))?;
         let first = self.arrays.floats("slide.logits")?;
         let large = channels_first(logits.clone());
         let classes = first.shape.get(1).copied().unwrap_or_default().min(large.dims()[1]);
         let got = large.narrow(1, 0, classes);
         expect_shape(self.path, "slide.logits", &first.shape, &got.dims())?;
-        let tolerance = self.outputs;
-        self.found.push(Comparison::new("slide.logits", &numbers(got), &first.values, tolerance));
+        self.push("slide.logits", &numbers(got), &first.values);
         let Some(size) = original else { return Ok(()) };
         let whole = predicted(logits, size)?;
         let Floats { values: margin, .. } = self.arrays.halves("slide.rescaled_margin")?;
-        self.classes("slide.rescaled_argmax", whole.labels, &margin)?;
-        self.against("slide.rescaled_prob_max", whole.probabilities, HALF)
+        self.classes("slide.rescaled_argmax", whole.labels, (&margin, least))?;
+        self.against("slide.rescaled_prob_max", whole.probabilities)
     }
 
     /// Losses, accuracies, and running statistics after the step. Returns the loss.
@@ -226,14 +233,14 @@ impl Golden<'_> {
         images: Tensor<4>,
         labels: &Tensor<3, Int>,
     ) -> Result<Tensor<1>, Error> {
-        let (tolerance, models) = (self.outputs, [model.clone()]);
+        let models = [model.clone()];
         let before = named(model, None);
         let logits = training_logits(&models, vec![(images, 0)], 0, &ShardSum::single())?;
         let logits = logits.into_iter().next();
         let logits = logits.ok_or_else(|| Error::internal("a pass over no shard"))?;
         if self.arrays.has("train.decode_logits") {
             let got = channels_first(logits.decode.clone());
-            self.against("train.decode_logits", got, tolerance)?;
+            self.against("train.decode_logits", got)?;
         }
         let SegmentationLoss { loss, decode, aux } =
             logits.losses(labels, model.config().aux_weight)?;
@@ -276,15 +283,13 @@ impl Golden<'_> {
         }
         let ours = if is_still { &before } else { &after };
         for (path, name, values) in &expected {
-            let got = &ours[*path].values;
-            self.found.push(Comparison::new(name, got, values, self.outputs));
+            self.push(name, &ours[*path].values, values);
         }
         Ok(())
     }
 
     fn gradients(
         &mut self,
-        args: &EvalGoldenArgs,
         model: &Segmenter,
         images: &Tensor<4>,
         grads: &Gradients,
@@ -293,19 +298,13 @@ impl Golden<'_> {
         let dx = self.arrays.floats("dx")?;
         expect_shape(self.path, "dx", &dx.shape, &images.dims())?;
         let got = images.grad(grads).map(numbers).unwrap_or_default();
-        let tolerance = args.tol_dx.unwrap_or(1e-4);
-        self.found.push(Comparison::new("dx", &got, &dx.values, tolerance));
+        self.push("dx", &got, &dx.values);
         let all = named(model, Some(grads));
         for (path, got) in &all {
             if path.contains(".running_") {
                 continue;
             }
             let name = format!("g.{path}");
-            let tolerance = match args.tol_grad {
-                Some(tolerance) => tolerance,
-                None if name.starts_with(CANCELS.0) => CANCELS.1,
-                None => 5e-4,
-            };
             let expected = if without.contains(path) && !self.arrays.has(&name) {
                 vec![0.0; got.values.len()]
             } else {
@@ -313,7 +312,8 @@ impl Golden<'_> {
                 expect_shape(self.path, &name, &expected.shape, &got.shape)?;
                 expected.values
             };
-            let mut comparison = Comparison::new(&name, &got.values, &expected, tolerance);
+            let band = self.bands.band(&name);
+            let mut comparison = Comparison::new(&name, &got.values, &expected, band);
             if TAKEN_AWAY.contains(&path.as_str())
                 && let Some(weight) = all.get(&path.replace(".bias", ".weight"))
             {
