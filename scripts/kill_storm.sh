@@ -4,6 +4,7 @@
 #   scripts/kill_storm.sh BINARY                    50 kills; BINARY is a vim-train, of any build
 #   scripts/kill_storm.sh BINARY --kills 200        more
 #   scripts/kill_storm.sh BINARY --epochs 160       a longer run, for a fast GPU, which would end before its kills
+#   scripts/kill_storm.sh BINARY --config FILE      another configuration than configs/debug.toml, with some epochs of a few steps
 #   scripts/kill_storm.sh BINARY --keep DIR         works in DIR, and leaves it there
 #   scripts/kill_storm.sh BINARY --set devices.backend=cuda     on a GPU; any key, any number of times
 #
@@ -12,7 +13,8 @@
 #    flipped in its newest checkpoint; each attempt continues where the one before stopped.
 # 3. The same run on a disk without room for a checkpoint, and 4. on one that is read-only: each must end by itself
 #    with exit code 74 and one line, and then continue once the disk is usable again.
-# After each, metrics.jsonl and the final weights must be those of the undisturbed run, byte by byte.
+# After each, metrics.jsonl and the final checkpoint's weights (with the running statistics of batch normalizations), moving
+# average and optimizer must be those of the undisturbed run, byte by byte.
 #
 # Exit code: 0 everything passed; 1 a difference or another failure; 3 what ran passed, but 3 and 4 could not be
 # run: they mount a tmpfs, which needs root. SEED=number repeats a storm's moments.
@@ -23,13 +25,13 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 
 usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; }
 
-binary='' kills=50 epochs=40 work='' given=(--set devices.backend=cpu)
+binary='' config=$here/configs/debug.toml kills=50 epochs=40 work='' given=(--set devices.backend=cpu)
 while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help) usage; exit 0 ;;
-    --kills | --epochs | --keep | --set)
+    --kills | --epochs | --config | --keep | --set)
       [ $# -ge 2 ] || { echo "error: $1 needs a value" >&2; exit 2; }
-      case "$1" in --kills) kills=$2 ;; --epochs) epochs=$2 ;; --keep) work=$2 ;; --set) given+=(--set "$2") ;; esac
+      case "$1" in --kills) kills=$2 ;; --epochs) epochs=$2 ;; --config) config=$2 ;; --keep) work=$2 ;; --set) given+=(--set "$2") ;; esac
       shift 2 ;;
     -*) echo "error: unknown argument $1; --help says what there is" >&2; exit 2 ;;
     *) binary=$1; shift ;;
@@ -61,11 +63,11 @@ settings=(--set "run.root=$work" --set model.d_model=64 --set devices.threads=1 
   --set "train.epochs=$epochs" --set train.eval_every=4ep --set "checkpoint.every=${lost}st" --set "checkpoint.archive=$(( (epochs + 3) / 4 ))ep" "${given[@]}")
 train() { # NAME [more arguments]
   local name=$1; shift
-  exec env -u VIM_USE_CUDA_KERNEL "$binary" train "$here/configs/debug.toml" "${settings[@]}" --set "run.name=$name" "$@"
+  exec env -u VIM_USE_CUDA_KERNEL "$binary" train "$config" "${settings[@]}" --set "run.name=$name" "$@"
 }
 compare() { # NAME FOLDER: what must be as in the undisturbed run
   same "$work/whole" "$2" || fail "$1: it differs"
-  echo "$1: metrics.jsonl ($(wc -l < "$2/metrics.jsonl") records), final weights and optimizer are the same bytes"
+  echo "$1: metrics.jsonl ($(wc -l < "$2/metrics.jsonl") records), final weights, average and optimizer are the same bytes"
 }
 
 # 1. Undisturbed. A first step compiles a GPU's kernels, whose time must not count as an attempt's.
@@ -119,9 +121,9 @@ for attempt in $(seq 1 "$kills"); do
   fi
   pause "$delay"
   if (( attempt % 2 == 0 )); then
-    # Inside a save: as soon as its folder appears.
-    for _ in $(seq 1 2000); do
-      compgen -G "$run/checkpoints/.tmp-*" > /dev/null && break
+    # Inside a save: as soon as its folder appears, which it should within the steps between two.
+    until=$(( $(now) + 2 * lost * stepping / total + 100 ))
+    until compgen -G "$run/checkpoints/.tmp-*" > /dev/null || [ "$(now)" -ge "$until" ]; do
       kill -0 "$child" 2>/dev/null || break
     done
   fi
@@ -172,7 +174,9 @@ ends_with_74() { # WHAT NAME
 }
 disk=$work/disk
 mkdir "$disk"
-if ! mount -t tmpfs -o size=64m vim-train "$disk" 2> "$work/mount.out"; then
+# Room for the files of a run, and for some more checkpoints.
+room=$(( $(du -sm "$work/whole" | cut -f 1) * 2 + 32 ))
+if ! mount -t tmpfs -o "size=${room}m" vim-train "$disk" 2> "$work/mount.out"; then
   echo "NOT RUN: 2 of 4 parts, the full disk and the read-only one: no tmpfs can be mounted here ($(head -n 1 "$work/mount.out")); run this as root"
   exit 3
 fi
@@ -185,6 +189,7 @@ ends_with_74 'full disk' full
 rm "$disk/ballast"
 (train full --resume must --set "run.root=$disk") > "$work/attempt.out" 2>&1 || { cat "$work/attempt.out"; fail "with room again"; }
 compare 'full disk, then room' "$disk/full"
+rm -r "$disk/full"
 
 (train read-only --set "run.root=$disk" --steps 4) > "$work/attempt.out" 2>&1 || { cat "$work/attempt.out"; fail "a run on a tmpfs"; }
 mount -o remount,ro "$disk"

@@ -20,10 +20,13 @@ reached() { # FOLDER: the last step in its records; 0 if there is none
   echo "${step:-0}"
 }
 
-same() { # FOLDER OTHER: whether records, final weights and optimizer are the same bytes; names the first file that is not
-  local file last
+same() { # FOLDER OTHER: whether records, final weights, their average and the optimizer are the same bytes; names the first
+  # file that is not
+  local file last files
   last=$(printf 'checkpoints/step-%08d' "$total")
-  for file in metrics.jsonl "$last/model.safetensors" "$last/optimizer.safetensors"; do
+  files=(metrics.jsonl "$last/model.safetensors" "$last/optimizer.safetensors")
+  if [ -e "$1/$last/ema.safetensors" ]; then files+=("$last/ema.safetensors"); fi
+  for file in "${files[@]}"; do
     cmp "$1/$file" "$2/$file" || return
   done
 }
