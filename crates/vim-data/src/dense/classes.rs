@@ -29,10 +29,10 @@ impl ClassList {
         Self::parse(ADE20K).expect("invariant: a test reads the list")
     }
 
-    /// Classes of these names, in colours far from each other.
+    /// Classes of these names, in colours far from each other; `background` is black.
     pub fn of_names(names: Vec<String>) -> Self {
-        let colours = (0..names.len()).map(colour).collect();
-        Self { names, colours }
+        let colours = names.iter().enumerate().map(|(number, name)| colour_of(number, name));
+        Self { colours: colours.collect(), names }
     }
 
     /// Reads a list: a class a line, and behind a tab its colour as `#rrggbb`, if it has one.
@@ -59,7 +59,7 @@ impl ClassList {
                     let why = || format!("line {number}: expected a colour such as `#78aa00`");
                     (name.trim(), parsed.ok_or_else(why)?)
                 }
-                None => (line.trim(), colour(list.names.len())),
+                None => (line.trim(), colour_of(list.names.len(), line.trim())),
             };
             if name.is_empty() || list.names.iter().any(|known| known == name) {
                 return Err(format!("line {number}: `{name}` is empty or named before"));
@@ -81,7 +81,12 @@ fn parse_colour(text: &str) -> Option<[u8; 3]> {
     Some([byte(0)?, byte(2)?, byte(4)?])
 }
 
-/// The colour of class `number` where a list has none.
+/// The colour of a class where a list has none.
+fn colour_of(number: usize, name: &str) -> [u8; 3] {
+    if name == "background" { [0; 3] } else { colour(number) }
+}
+
+/// The colour of class `number`.
 ///
 /// # Source
 /// The colour map of PASCAL VOC, from its second entry on: the bits of the number, dealt to red,
@@ -118,6 +123,8 @@ mod tests {
         colours.dedup();
         assert_eq!(colours.len(), 255);
         assert_eq!(many.colours[..3], [[128, 0, 0], [0, 128, 0], [128, 128, 0]]);
+        let list = ClassList::of_names(["background", "disk"].map(str::to_owned).to_vec());
+        assert_eq!(list.colours, [[0, 0, 0], [0, 128, 0]]);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::io;
 use super::label_map::IGNORED;
 use crate::pixels::Pixels;
 
-/// `image` with half of its colour replaced by that of each pixel's class; ignored pixels stay.
+/// `image` with half of its colour replaced by that of each pixel's class; ignored pixels and those
+/// of a black class, as a background is, stay.
 ///
 /// # Panics
 /// If there are not as many labels as pixels.
@@ -13,7 +14,8 @@ pub fn overlay(image: &Pixels, labels: &[u8], colours: &[[u8; 3]]) -> Pixels {
     assert_eq!(image.data.len(), 3 * labels.len(), "a label for each pixel");
     let mut mixed = image.clone();
     for (pixel, &label) in mixed.data.as_chunks_mut::<3>().0.iter_mut().zip(labels) {
-        let Some(colour) = colours.get(usize::from(label)) else { continue };
+        let colour = colours.get(usize::from(label)).filter(|&&colour| colour != [0; 3]);
+        let Some(colour) = colour else { continue };
         for (value, &own) in pixel.iter_mut().zip(colour) {
             *value = u16::midpoint(u16::from(*value), u16::from(own)) as u8;
         }
@@ -80,6 +82,8 @@ mod tests {
         let image = Pixels { height: 1, width: 3, data: vec![100; 9] };
         let mixed = overlay(&image, &[0, IGNORED, 1], &COLOURS);
         assert_eq!(mixed.data, [150, 50, 100, 100, 100, 100, 50, 75, 50]);
+        let seen = overlay(&image, &[0, 0, 1], &[[0; 3], [0, 50, 0]]);
+        assert_eq!(seen.data, [100, 100, 100, 100, 100, 100, 50, 75, 50], "a black class");
         let plain = coloured(&[1, IGNORED], [1, 2], &COLOURS);
         assert_eq!(plain.data, [0, 50, 0, 0, 0, 0]);
     }
