@@ -144,7 +144,7 @@ fn scenes_are_pinned() {
             hasher.update(&split.image(at).unwrap());
         });
     }
-    assert_eq!(hasher.finalize().to_hex()[..16], *"21ad703993df5811");
+    assert_eq!(hasher.finalize().to_hex()[..16], *"67292fe70f6daa47");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_scene_has_figures_over_each_other_on_a_background_that_may_be_a_class() {
         seen.extend(classes);
     }
     assert_eq!(seen.len(), 13, "every class is somewhere in 24 scenes");
-    assert!(figures.contains(&2) && figures.iter().any(|&count| count >= 5), "{figures:?}");
+    assert!(figures.contains(&2) && figures.contains(&4), "{figures:?}");
 }
 
 #[test]

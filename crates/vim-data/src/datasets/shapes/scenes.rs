@@ -11,11 +11,11 @@ use crate::rng::{self, below, uniform};
 use crate::statistics::Statistics;
 
 /// Most figures of an image.
-const FIGURES: u32 = 6;
+const FIGURES: u32 = 3;
 /// The size of a figure, in that of the only one of an image with one label.
-const SCALE: [f32; 2] = [0.35, 0.8];
+const SCALE: [f32; 2] = [0.5, 0.9];
 
-/// One part of the procedural dataset with label maps: one to six figures from back to front. The
+/// One part of the procedural dataset with label maps: one to three figures from back to front. The
 /// class of a pixel is that of the topmost figure that covers at least half of it.
 #[derive(Clone, Debug)]
 pub(super) struct Scenes {
@@ -77,7 +77,7 @@ impl Dataset for Scenes {
 
     fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
         let Shapes { part, image_size, seed, .. } = self.shapes;
-        let mut rng = rng::keyed("vim-data scenes v1", &[seed, part as u64, index as u64]);
+        let mut rng = rng::keyed("vim-data scenes v2", &[seed, part as u64, index as u64]);
         let (scenes, classes) = self.draw(&mut rng);
         let pixels = image_size * image_size;
         into.clear();
@@ -96,7 +96,7 @@ impl Dataset for Scenes {
     fn fingerprint(&self) -> Fingerprint {
         let shapes = self.shapes.fingerprint().to_string();
         Fingerprint::of(|hasher| {
-            hasher.update(b"scenes").update(&[self.maps.rule.first()]).update(shapes.as_bytes());
+            hasher.update(b"scenes v2").update(&[self.maps.rule.first()]).update(shapes.as_bytes());
         })
     }
 }
