@@ -132,6 +132,10 @@ fn phi_near_derivative<T: Real>(k: usize, x: T) -> T {
 
 /// The polynomial with `N` coefficients that interpolates `φₖ` at the Chebyshev points of [−bound,
 /// bound], by rising power: nearly the best approximation.
+#[cfg_attr(
+    not(any(test, feature = "cuda", feature = "wgpu")),
+    expect(dead_code, reason = "GPU kernels alone evaluate it")
+)]
 pub(crate) fn fitted_phi<const N: usize>(k: usize, bound: f64) -> [f64; N] {
     let value = |x: f64| (0..24).rev().fold(0.0, |sum, j| sum * x + inverse_factorial(k + j));
     let node =
