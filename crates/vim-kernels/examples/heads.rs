@@ -11,9 +11,11 @@
 use std::error::Error;
 use std::time::Instant;
 
-use burn::tensor::{Device, Distribution, FloatDType, Int, Tensor};
+use burn::tensor::{DType, Device, Distribution, FloatDType, Int, Tensor};
 use strum::VariantArray;
-use vim_kernels::{KernelChoice, KernelError, Precision, conv3x3, resize, resize_nll};
+use vim_kernels::{
+    KernelChoice, KernelError, Precision, channel_sums, conv3x3, resize, resize_nll, scale_shift,
+};
 
 const TIMES: usize = 7;
 const CALLS: usize = 10;
@@ -84,7 +86,13 @@ impl Heads {
             let name = format!("resize_nll {side} to 512, {CLASSES} classes");
             self.measure(&name, [side, CLASSES], 0.0, call)?;
         }
-        Ok(())
+        let call = |x: Tensor<4>| Ok(flat(channel_sums(x, KernelChoice::Kernel)?));
+        self.measure(&format!("channel_sums 128, {width}"), [128, width], 0.0, call)?;
+        let channels = || Tensor::<1>::ones([width], (&self.tracked(), DType::F32)).require_grad();
+        let call = |x: Tensor<4>| {
+            Ok(flat(scale_shift(x, channels(), channels(), true, KernelChoice::Kernel)?))
+        };
+        self.measure(&format!("scale_shift 128, {width}"), [128, width], 0.0, call)
     }
 
     fn conv3x3(&self, side: usize, inputs: usize, outputs: usize) -> Result<(), KernelError> {

@@ -31,6 +31,7 @@
 //! Letters: `B` batch, `L` tokens, `D` channels (`d_inner`), `N` states per channel (`d_state`),
 //! `G` groups of channels that share B and C, `W` taps.
 
+mod batch_norm;
 mod check;
 mod complex;
 mod conv;
@@ -55,6 +56,7 @@ mod resize;
 mod resize_nll;
 mod scan;
 
+pub use batch_norm::{channel_sums, scale_shift};
 pub use conv::{ConvOptions, causal_conv1d, causal_conv1d_bidirectional};
 pub use conv3x3::conv3x3;
 pub use norm::add_rms_norm;
@@ -89,6 +91,7 @@ pub use scan::{
 /// Slow and obvious on purpose: all states are stored, nothing is fused, there is no tensor. Their
 /// own gradients are checked by finite differences.
 pub mod oracle {
+    pub use crate::batch_norm::oracle::{OracleScaleShift, OracleScaleShiftGrads};
     pub use crate::conv::oracle::{OracleConv, OracleConvGrads};
     pub use crate::conv3x3::oracle::{OracleConv3x3, OracleConv3x3Grads};
     pub use crate::full_scan::oracle::OracleFullScan;

@@ -4,7 +4,7 @@
 use strum::VariantArray;
 use vim_kernels::oracle::{
     OracleConv, OracleConv3x3, OracleFullScan, OracleNorm, OracleResize, OracleResizeNll,
-    OracleScan, OracleScanGrads,
+    OracleScaleShift, OracleScan, OracleScanGrads,
 };
 use vim_kernels::{Complex, KernelError, Precision, Series};
 
@@ -13,7 +13,7 @@ use crate::compare::{Dtype, Numbers};
 use crate::full_scan::full;
 use crate::run::{StateNumber, named, real};
 use crate::scan::{Form, grad_of, inputs, with_parts};
-use crate::{conv3x3, norm, resize};
+use crate::{batch_norm, conv3x3, norm, resize};
 
 /// max |difference| / max |reference| in f64: the fourth-order stencil below truncates at about
 /// 1e-12 and rounds at about 1e-11.
@@ -130,6 +130,21 @@ fn nll_rows(nll: &OracleResizeNll, case: &str, factor: f64) -> Vec<Row> {
     rows_of(vec![("logits", nll.backward(), want, F64)], 1e-30, factor, case)
 }
 
+fn scale_shift_rows(case: &OracleScaleShift, note: &str, factor: f64) -> Vec<Row> {
+    let grad_y = Numbers::new(7).vec(case.x.len(), -1.0, 1.0, Dtype::F32);
+    let by = Numbers::new(9).vec(2 * case.scale.len(), -1.0, 1.0, Dtype::F32);
+    let loss = |c: &OracleScaleShift| dot(&c.forward(), &grad_y) + dot(&c.sums(), &by);
+    let grads = case.backward(&grad_y);
+    let through_sums = case.sums_backward(&by);
+    let of_x = grads.x.iter().zip(through_sums).map(|(one, two)| one + two).collect();
+    let arrays = vec![
+        ("x", of_x, differences(case, |c, i| c.x.get_mut(i), loss), F64),
+        ("scale", grads.scale, differences(case, |c, i| c.scale.get_mut(i), loss), F64),
+        ("shift", grads.shift, differences(case, |c, i| c.shift.get_mut(i), loss), F64),
+    ];
+    rows_of(arrays, 1e-30, factor, note)
+}
+
 /// The forms and directions to go through.
 fn forms(context: &Context) -> impl Iterator<Item = (Form, bool, String)> {
     let forms = if context.quick { &Form::ALL[1..2] } else { &Form::ALL[..] };
@@ -212,6 +227,12 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
         worst(sizes.map(|(from, to)| {
             let nll = resize::nll_inputs(from, to, Some(3), Dtype::F32);
             Ok(nll_rows(&nll, &format!("{from:?} to {to:?}"), factor))
+        }))
+    }));
+    checks.push(check("scale_shift", |_, factor| {
+        worst([true, false].map(|relu| {
+            let case = batch_norm::inputs(6, 3, relu, Dtype::F32);
+            Ok(scale_shift_rows(&case, &format!("relu {relu}"), factor))
         }))
     }));
     checks

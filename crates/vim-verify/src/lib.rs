@@ -7,6 +7,7 @@
 
 mod adjoint;
 mod agreement;
+pub mod batch_norm;
 pub mod bidirectional;
 mod bits;
 mod check;
@@ -33,7 +34,7 @@ pub use scan::preferred;
 use vim_kernels::Complex;
 
 /// Every operation that is checked, and every way in which: one entry each.
-const OPERATIONS: [fn(&Context) -> Vec<Check>; 15] = [
+const OPERATIONS: [fn(&Context) -> Vec<Check>; 16] = [
     scan::checks::<f64>,
     scan::checks::<Complex<f64>>,
     bidirectional::checks,
@@ -44,6 +45,7 @@ const OPERATIONS: [fn(&Context) -> Vec<Check>; 15] = [
     norm::checks,
     conv3x3::checks,
     resize::checks,
+    batch_norm::checks,
     images::checks,
     adjoint::checks,
     agreement::checks,

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod batch_norm;
 mod bidirectional;
 mod complex_scan;
 mod conv;
