@@ -2,6 +2,7 @@
 
 use burn::module::{Module, Param, RunningState};
 use burn::tensor::{FloatDType, Tensor};
+use vim_kernels::{KernelChoice, KernelError, channel_sums, scale_shift};
 use vim_model::{Rule, Scope};
 
 use crate::error::{DenseError, expect};
@@ -57,7 +58,8 @@ impl BatchNorm {
         }
     }
 
-    /// Normalizes the images of each shard; `layer` names this one in an error.
+    /// Normalizes the images of each shard, and with `relu` takes the larger of that and 0; `layer`
+    /// names this one in an error.
     ///
     /// # Shapes
     ///
@@ -66,6 +68,7 @@ impl BatchNorm {
         models: &[&Self],
         xs: Vec<Tensor<4>>,
         statistics: Statistics<'_>,
+        relu: bool,
         layer: &'static str,
     ) -> Result<Vec<Tensor<4>>, DenseError> {
         let xs: Vec<_> = xs.into_iter().map(|x| x.cast(FloatDType::F32)).collect();
@@ -73,9 +76,11 @@ impl BatchNorm {
             let normed = models.iter().zip(xs).map(|(model, x)| {
                 let [mean, variance] =
                     [&model.running_mean, &model.running_var].map(RunningState::value_sync);
-                model.scaled(x - of_channels(mean), variance)
+                let scale = model.scale(variance);
+                let shift = model.bias.val() - mean * scale.clone();
+                Ok(scale_shift(x, scale, shift, relu, KernelChoice::Auto)?)
             });
-            return Ok(normed.collect());
+            return normed.collect();
         };
         let (Some(first), Some(model)) = (xs.first(), models.first()) else { return Ok(xs) };
         let dims = first.dims();
@@ -88,41 +93,40 @@ impl BatchNorm {
         if numbers < 2 {
             return Err(DenseError::OneValue { layer });
         }
-        let mean = |xs: Vec<Tensor<4>>| -> Result<Vec<Tensor<1>>, DenseError> {
-            let rows = xs.into_iter().map(|x| sum_of_pixels(x).reshape([1, channels]));
-            let totals = sums.sum(rows.collect())?.into_iter();
+        // Over all shards: `which` 0 of the numbers, 1 of their squares.
+        let mean = |xs: &[Tensor<4>], which| -> Result<Vec<Tensor<1>>, DenseError> {
+            let rows = xs.iter().map(|x| channel_sums(x.clone(), KernelChoice::Auto));
+            let rows = rows.map(|sums| Ok(sums?.narrow(0, which, 1)));
+            let totals = sums.sum(rows.collect::<Result<_, KernelError>>()?)?.into_iter();
             Ok(totals.map(|total| total.reshape([channels]).div_scalar(numbers as f64)).collect())
         };
-        let means = mean(xs.clone())?;
+        let means = mean(&xs, 0)?;
         let batch_mean = means.first().cloned();
-        let centered: Vec<_> =
-            xs.into_iter().zip(means).map(|(x, mean)| x - of_channels(mean)).collect();
-        let variances = mean(centered.iter().map(|x| x.clone().square()).collect())?;
+        let one = Tensor::ones([channels], &first.device());
+        let centered = xs
+            .into_iter()
+            .zip(means)
+            .map(|(x, mean)| scale_shift(x, one.clone(), -mean, false, KernelChoice::Auto))
+            .collect::<Result<Vec<_>, _>>()?;
+        // Not the mean square less the squared mean, which cancel where the mean is large.
+        let variances = mean(&centered, 1)?;
         if let (Some(mean), Some(variance)) = (batch_mean, variances.first()) {
             let unbiased = numbers as f64 / (numbers - 1) as f64;
             // Replicas share them.
             moved(&model.running_mean, mean.detach());
             moved(&model.running_var, variance.clone().detach().mul_scalar(unbiased));
         }
-        let normed = models.iter().zip(centered).zip(variances);
-        Ok(normed.map(|((model, x), variance)| model.scaled(x, variance)).collect())
+        let normed = models.iter().zip(centered).zip(variances).map(|((model, x), variance)| {
+            let (scale, shift) = (model.scale(variance), model.bias.val());
+            Ok(scale_shift(x, scale, shift, relu, KernelChoice::Auto)?)
+        });
+        normed.collect()
     }
 
-    fn scaled(&self, centered: Tensor<4>, variance: Tensor<1>) -> Tensor<4> {
-        let scale = (variance + EPSILON).sqrt().recip() * self.weight.val();
-        centered * of_channels(scale) + of_channels(self.bias.val())
+    /// What a centered number is multiplied by, `[C]`.
+    fn scale(&self, variance: Tensor<1>) -> Tensor<1> {
+        (variance + EPSILON).sqrt().recip() * self.weight.val()
     }
-}
-
-/// `[1, 1, 1, C]` of `[C]`.
-fn of_channels(values: Tensor<1>) -> Tensor<4> {
-    values.unsqueeze()
-}
-
-/// `[1, 1, 1, C]`, the sum over all pixels of `[B, H, W, C]`: axis by axis, so that on a GPU many
-/// sums run side by side, in an order that its size does not change.
-fn sum_of_pixels(x: Tensor<4>) -> Tensor<4> {
-    x.sum_dim(1).sum_dim(2).sum_dim(0)
 }
 
 /// Moves a running statistic towards that of a batch. Numbers that are not finite move nothing: a

@@ -1,7 +1,6 @@
 //! Convolutions of the heads and the pyramid, channels last, as explicit products.
 
 use burn::module::{Module, Param};
-use burn::tensor::activation::relu;
 use burn::tensor::{FloatDType, Tensor};
 use vim_kernels::{KernelChoice, KernelError, Precision, conv3x3, linear};
 use vim_model::{Rule, Scope};
@@ -83,8 +82,7 @@ impl ConvModule {
         let xs = models.iter().zip(xs).map(|(model, x)| model.conv.forward(x, precision));
         let xs = xs.collect::<Result<_, _>>()?;
         let norms: Vec<_> = models.iter().map(|model| &model.bn).collect();
-        let xs = BatchNorm::forward(&norms, xs, statistics, layer)?;
-        Ok(xs.into_iter().map(relu).collect())
+        BatchNorm::forward(&norms, xs, statistics, true, layer)
     }
 }
 

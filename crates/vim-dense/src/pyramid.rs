@@ -80,7 +80,7 @@ impl Pyramid {
             models.iter().filter_map(|model| model.fpn1.second.as_ref()).collect();
         if !again.is_empty() {
             let norms: Vec<&BatchNorm> = again.iter().map(|again| &again.norm).collect();
-            firsts = BatchNorm::forward(&norms, firsts, statistics, "fpn1")?;
+            firsts = BatchNorm::forward(&norms, firsts, statistics, false, "fpn1")?;
             let up = |(again, x): (&&Again, Tensor<4>)| again.up.forward(gelu(x), precision);
             firsts = again.iter().zip(firsts).map(up).collect::<Result<_, _>>()?;
         }
