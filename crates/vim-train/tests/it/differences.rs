@@ -130,6 +130,7 @@ fn methods_of_a_segmentation_are_compared_class_by_class() {
         let rows = rows(file(&format!("{name}/per_class.csv")));
         rows[class][5].parse::<f64>().ok()
     };
+    assert_code(&study.of_folder("summarize", &[]), 0);
     let table = rows(file("classes.csv"));
     assert_eq!(table.len(), 12 * 2, "a row for each class and method");
     let mut paired = 0;
