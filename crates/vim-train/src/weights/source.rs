@@ -259,6 +259,13 @@ impl WeightsSource {
         })
     }
 
+    /// A warning if the weights were trained with another method than `ours`.
+    pub fn other_method(&self, ours: &str) -> Option<String> {
+        let theirs = self.recorded.as_ref()?.vim().method_label();
+        (theirs != ours)
+            .then(|| format!("warning: these weights were trained with {theirs}, not {ours}"))
+    }
+
     /// A description of the weights in one line.
     pub fn summary(&self) -> String {
         let Arrays { format, entry, had_module_prefix, state, .. } = &self.arrays;

@@ -91,12 +91,7 @@ impl Objective for Classifier {
         let notes = notes(&report, options);
         let mut lines = vec![format!("init {}, BLAKE3 {}", source.summary(), source.blake3)];
         lines.extend(source.note.iter().chain(&notes).map(|note| format!("init: {note}")));
-        let ours = model.config().method_label();
-        if let Some(theirs) = source.recorded.map(|recorded| recorded.vim().method_label())
-            && theirs != ours
-        {
-            lines.push(format!("warning: these weights were trained with {theirs}, not {ours}"));
-        }
+        lines.extend(source.other_method(&model.config().method_label()));
         let record = InitRecord { name: source.name, blake3: source.blake3, notes };
         Ok(Some(InitWeights { model: self.computing(model)?, record, lines }))
     }

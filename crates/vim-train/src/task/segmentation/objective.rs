@@ -118,6 +118,7 @@ impl Objective for PixelClassifier {
         let mut lines =
             vec![format!("init {what} from {}, BLAKE3 {}", source.summary(), source.blake3)];
         lines.extend(source.note.iter().chain(&notes).map(|note| format!("init: {note}")));
+        lines.extend(source.other_method(&self.config.model.method_label()));
         let record = InitRecord { name: source.name, blake3: source.blake3, notes };
         Ok(Some(InitWeights { model: self.computing(model)?, record, lines }))
     }
