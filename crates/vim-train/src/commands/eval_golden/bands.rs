@@ -198,6 +198,6 @@ mod tests {
         let text = summary(&all);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3);
-        assert_eq!(lines[1], "features            2     5.000e-1       5e-1  eval.map1");
+        assert_eq!(lines[1], "features            2    5.000e-1       5e-1  eval.map1");
     }
 }
