@@ -1,5 +1,7 @@
 //! The two parts of batch norm on a CPU, behind Burn's Flex backend: rayon over blocks of rows.
 
+use std::ops::Range;
+
 use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
 use burn::tensor::DType;
 use rayon::prelude::*;
@@ -12,30 +14,32 @@ use crate::op::{Forward, FusedOp, Tensors};
 /// of threads.
 const BLOCK: usize = 256;
 
-/// The sums over rows of two numbers of each element, `[2, C]`: of every block in f32, and of the
-/// blocks in their order in f64. `of` is given the element's index and its channel.
-fn sums(
+/// An array of `count` elements, and the sums over rows of two numbers of each, `[2, C]`: of every
+/// block in f32, and of the blocks in their order in f64. `fill` is given where the elements of a
+/// row are, the row, and the sums of the channels, to which it adds.
+fn elements_and_sums(
     count: usize,
     channels: usize,
-    of: impl Fn(usize, usize) -> [f32; 2] + Sync,
-) -> FloatTensor<Flex> {
-    let rows = count / channels;
-    let blocks: Vec<Vec<f32>> = (0..rows.div_ceil(BLOCK))
-        .into_par_iter()
-        .map(|block| {
+    fill: impl Fn(Range<usize>, &mut [f32], &mut [f32], &mut [f32]) + Sync,
+) -> (Vec<f32>, FloatTensor<Flex>) {
+    let mut all = vec![0.0; count];
+    let parts = all.par_chunks_mut(BLOCK * channels).enumerate();
+    let blocks: Vec<Vec<f32>> = parts
+        .map(|(block, part)| {
             let mut sums = vec![0.0; 2 * channels];
-            let (first, second) = sums.split_at_mut(channels);
-            for row in block * BLOCK..((block + 1) * BLOCK).min(rows) {
-                let pairs = first.iter_mut().zip(second.iter_mut());
-                for (channel, (first, second)) in pairs.enumerate() {
-                    let [one, two] = of(row * channels + channel, channel);
-                    *first += one;
-                    *second += two;
-                }
+            let (one, two) = sums.split_at_mut(channels);
+            for (row, part) in part.chunks_mut(channels).enumerate() {
+                let first = (block * BLOCK + row) * channels;
+                fill(first..first + channels, part, one, two);
             }
             sums
         })
         .collect();
+    (all, total(blocks, channels))
+}
+
+/// The sums of blocks in their order, `[2, C]`.
+fn total(blocks: Vec<Vec<f32>>, channels: usize) -> FloatTensor<Flex> {
     let mut total = vec![0.0; 2 * channels];
     for block in blocks {
         total.iter_mut().zip(block).for_each(|(total, sum)| *total += f64::from(sum));
@@ -43,15 +47,17 @@ fn sums(
     tensor(total.into_iter().map(|sum| sum as f32).collect(), &[2, channels])
 }
 
-/// An array of `count` elements, of each of which `of` is given the index and the channel.
-fn elements(count: usize, channels: usize, of: impl Fn(usize, usize) -> f32 + Sync) -> Vec<f32> {
+/// An array of `count` elements; `fill` is given where those of a row are, and the row.
+fn elements(
+    count: usize,
+    channels: usize,
+    fill: impl Fn(Range<usize>, &mut [f32]) + Sync,
+) -> Vec<f32> {
     let mut all = vec![0.0; count];
     all.par_chunks_mut(BLOCK * channels).enumerate().for_each(|(block, part)| {
         for (row, part) in part.chunks_mut(channels).enumerate() {
             let first = (block * BLOCK + row) * channels;
-            for (channel, value) in part.iter_mut().enumerate() {
-                *value = of(first + channel, channel);
-            }
+            fill(first..first + channels, part);
         }
     });
     all
@@ -69,7 +75,21 @@ impl FusedOp<Flex, 1, 0> for ChannelSumsSpec {
         let [_, channels] = x.shape().dims();
         let values = contiguous(&x);
         let values = slice(&values);
-        let sums = sums(values.len(), channels, |at, _| [values[at], values[at] * values[at]]);
+        let blocks: Vec<Vec<f32>> = values
+            .par_chunks(BLOCK * channels)
+            .map(|block| {
+                let mut sums = vec![0.0; 2 * channels];
+                let (first, second) = sums.split_at_mut(channels);
+                for row in block.chunks(channels) {
+                    for ((first, second), x) in first.iter_mut().zip(&mut *second).zip(row) {
+                        *first += x;
+                        *second += x * x;
+                    }
+                }
+                sums
+            })
+            .collect();
+        let sums = total(blocks, channels);
         (sums, [], save.then_some(x))
     }
 
@@ -85,8 +105,12 @@ impl FusedOp<Flex, 1, 0> for ChannelSumsSpec {
         let [grad, x] = [&grad, &x].map(contiguous);
         let (first, second) = slice(&grad).split_at(channels);
         let x = slice(&x);
-        let of = |at: usize, channel: usize| first[channel] + 2.0 * x[at] * second[channel];
-        [Some(tensor_as(elements(x.len(), channels, of), &shape, dtype))]
+        let grad = elements(x.len(), channels, |at, row| {
+            for (((grad, x), first), second) in row.iter_mut().zip(&x[at]).zip(first).zip(second) {
+                *grad = first + 2.0 * x * second;
+            }
+        });
+        [Some(tensor_as(grad, &shape, dtype))]
     }
 }
 
@@ -103,12 +127,14 @@ impl FusedOp<Flex, 3, 0> for ScaleShiftSpec {
         let (shape, dtype) = (arguments.x.shape(), arguments.x.dtype());
         let [x, scale, shift] = arguments.into_array().map(|t| contiguous(&t));
         let (x, scale, shift) = (slice(&x), slice(&scale), slice(&shift));
-        let of = |at: usize, channel: usize| {
-            let y = x[at] * scale[channel] + shift[channel];
-            // Not `max`, which would hide a NaN.
-            if self.relu && y < 0.0 { 0.0 } else { y }
-        };
-        (tensor_as(elements(x.len(), scale.len(), of), &shape, dtype), [], saved)
+        let y = elements(x.len(), scale.len(), |at, row| {
+            for (((y, x), scale), shift) in row.iter_mut().zip(&x[at]).zip(scale).zip(shift) {
+                let value = x * scale + shift;
+                // Not `max`, which would hide a NaN.
+                *y = if self.relu && value < 0.0 { 0.0 } else { value };
+            }
+        });
+        (tensor_as(y, &shape, dtype), [], saved)
     }
 
     fn backward(
@@ -121,16 +147,21 @@ impl FusedOp<Flex, 3, 0> for ScaleShiftSpec {
         let [grad, x, scale, shift] = [&grad, &x, &scale, &shift].map(contiguous);
         let (grad, x, scale, shift) = (slice(&grad), slice(&x), slice(&scale), slice(&shift));
         let channels = scale.len();
-        let passed = |at: usize, channel: usize| {
-            let stopped = self.relu && x[at] * scale[channel] + shift[channel] <= 0.0;
-            if stopped { 0.0 } else { grad[at] }
+        // The gradient before the ReLU.
+        let passed = |grad: f32, x: f32, scale: f32, shift: f32| {
+            if self.relu && x * scale + shift <= 0.0 { 0.0 } else { grad }
         };
-        let of = |at: usize, channel: usize| passed(at, channel) * scale[channel];
-        let grad_x = tensor_as(elements(x.len(), channels, of), &shape, dtype);
-        let both = sums(x.len(), channels, |at, channel| {
-            let grad = passed(at, channel);
-            [grad * x[at], grad]
+        let (grad_x, both) = elements_and_sums(x.len(), channels, |at, row, first, second| {
+            let inputs = grad[at.clone()].iter().zip(&x[at]).zip(scale).zip(shift);
+            let to = row.iter_mut().zip(first).zip(second);
+            for (((to, first), second), (((grad, x), scale), shift)) in to.zip(inputs) {
+                let grad = passed(*grad, *x, *scale, *shift);
+                *to = grad * scale;
+                *first += grad * x;
+                *second += grad;
+            }
         });
+        let grad_x = tensor_as(grad_x, &shape, dtype);
         let (grad_scale, grad_shift) = slice(&both).split_at(channels);
         let channels = [grad_scale, grad_shift].map(|sum| tensor(sum.to_vec(), &[channels]));
         let [grad_scale, grad_shift] = channels;
