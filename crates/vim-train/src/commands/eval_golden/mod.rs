@@ -32,7 +32,7 @@ Examples:
   vim-train eval-golden --weights a_mid.pth --arrays a_mid.npz --config a_mid.toml
   vim-train eval-golden --weights a_mid.pth --arrays a_mid.npz --config a_mid.toml --grads --device cuda
   vim-train eval-golden --weights a_tiny.pth --arrays a_tiny.npz --variant a_tiny.json --grads
-  vim-train eval-golden --operations golden/seg     data, metrics and optimizer of segmentation
+  vim-train eval-golden --operations golden/seg     the operations of a task
 
 The configuration needs a [model] section, and [ssm] where the numerics differ; no data are opened. The
 number of classes is that of the logits.
@@ -72,8 +72,8 @@ pub(crate) struct EvalGoldenArgs {
     /// What describes the segmentation model of the arrays.
     #[arg(long, value_name = "FILE.json", conflicts_with_all = ["config", "set"])]
     variant: Option<PathBuf>,
-    /// Compare the operations of segmentation instead: data.npz, metrics.npz and optim.json of this
-    /// folder, as far as they are there.
+    /// Compare a task's operations instead, such as its data and its metrics: with every file of
+    /// this folder that is known.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["weights", "arrays", "config", "variant"])]
     operations: Option<PathBuf>,
     #[command(flatten)]
@@ -149,9 +149,6 @@ impl Tolerances {
 
 /// The command fails if an array is off by more than its tolerance.
 pub(crate) fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
-    if let Some(dir) = &args.operations {
-        return operations::run(dir, args.json);
-    }
     let config = match &args.config {
         Some(path) => Config::load(path, &args.overrides.set)?,
         None => Config::default(),
@@ -161,6 +158,9 @@ pub(crate) fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
         Some(name) => device::choose_named(name)?,
         None => device::choose(&config.devices)?,
     };
+    if let Some(dir) = &args.operations {
+        return operations::run(dir, &chosen.device, args.json);
+    }
     if let Some(variant) = &args.variant {
         let comparisons = segmentation::compare(args, variant, &chosen.device)?;
         let judged = judge(args, &comparisons, &chosen.name);

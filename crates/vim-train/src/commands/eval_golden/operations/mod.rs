@@ -1,5 +1,5 @@
-//! `eval-golden --operations`: the data, the metrics and the optimizer of segmentation against what
-//! mmsegmentation computed.
+//! `eval-golden --operations`: parts of a task, such as its data and its metrics, against what the
+//! original's libraries computed.
 
 mod data;
 mod metrics;
@@ -7,6 +7,7 @@ mod optim;
 
 use std::path::{Path, PathBuf};
 
+use burn::tensor::Device;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -49,22 +50,29 @@ impl Row {
     }
 }
 
-/// The files that are known, each with what compares it.
-type Check = fn(&Path) -> Result<Vec<Row>, Error>;
-const FILES: [(&str, Check); 3] =
-    [("data.json", data::check), ("metrics.json", metrics::check), ("optim.json", optim::check)];
+/// A file by its name, and what compares with it; the device is for operations that run on one.
+type Known = (&'static str, fn(&Path, &Device) -> Result<Vec<Row>, Error>);
+
+/// The known files of each subject.
+const SUBJECTS: [&[Known]; 1] = [&SEGMENTATION];
+
+const SEGMENTATION: [Known; 3] = [
+    ("data.json", |path, _| data::check(path)),
+    ("metrics.json", |path, _| metrics::check(path)),
+    ("optim.json", |path, _| optim::check(path)),
+];
 
 /// Checks all that is in `dir`; fails if something is off, or nothing is there.
-pub(super) fn run(dir: &Path, as_json: bool) -> Result<(), Error> {
+pub(super) fn run(dir: &Path, device: &Device, as_json: bool) -> Result<(), Error> {
     let mut rows = Vec::new();
-    for (name, check) in FILES {
+    for (name, check) in SUBJECTS.into_iter().flatten() {
         let path = dir.join(name);
         if path.is_file() {
-            rows.extend(check(&path)?);
+            rows.extend(check(&path, device)?);
         }
     }
     if rows.is_empty() {
-        let names: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = SUBJECTS.into_iter().flatten().map(|(name, _)| *name).collect();
         let names = names.join(", ");
         return Err(Error::data(format!("{} has none of {names}", dir.display())));
     }
