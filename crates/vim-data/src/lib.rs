@@ -23,6 +23,7 @@
 //! Shapes: `B` is the batch, `H` and `W` are in pixels; the last axis, of size 3, is red, green,
 //! blue.
 
+mod coco;
 mod dataset;
 mod datasets;
 mod decode;
@@ -40,6 +41,10 @@ mod statistics;
 mod storage;
 mod transforms;
 
+pub use coco::{
+    COCO_NUMBERS, CocoAnnotations, CocoClassScore, CocoDetections, CocoEvaluation, CocoKind,
+    CocoScores,
+};
 pub use dataset::{Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Progress};
 pub use datasets::config::DataConfig;
 pub use datasets::{
@@ -92,4 +97,13 @@ pub mod dense_ops {
         apply_dense, bilinear, choose_corner, coloured, encode_grey, encode_palette,
         hsv_row_to_rgb, nearest, overlay, padding, rescaled, rgb_to_hsv, windows,
     };
+}
+
+/// Masks: run lengths and polygons, as COCO has them.
+pub mod mask_ops {
+    pub use hotcoco::mask::{
+        area, bbox_iou, decode, encode, fr_polys, iou, merge, rle_from_string, rle_to_string,
+        to_bbox,
+    };
+    pub use hotcoco::{Rle, Segmentation};
 }

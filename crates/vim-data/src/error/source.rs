@@ -186,6 +186,17 @@ pub enum SourceError {
         why: String,
     },
 
+    /// A file of COCO's that cannot be used.
+    #[error("use the {what} in {file}: {why} (docs/detection.md has the format)")]
+    Coco {
+        /// The file.
+        file: Location,
+        /// What it should hold.
+        what: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+
     /// An archive that cannot be read in place.
     #[error(
         "read {file} in place: it is compressed by {format}; decompress it once, images hardly \

@@ -4,6 +4,7 @@
 mod check_golden;
 mod chi2;
 mod cifar;
+mod coco;
 mod config;
 mod decode;
 mod distributions;

@@ -1,0 +1,259 @@
+//! Reading files of annotations and of detections.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::Path;
+
+use hotcoco::{Annotation, Category, Dataset, Image};
+
+use super::fault::fault;
+use crate::error::{DataError, Location, SourceError};
+
+/// Most pixels of an image, a limit of the masks' run lengths.
+const MOST_PIXELS: u64 = u32::MAX as u64;
+
+/// A file of annotations whose references are good: every annotation is of an image and of a
+/// category that the file has.
+///
+/// Boxes and masks are not looked at before somebody wants them.
+#[derive(Clone, Debug)]
+pub struct CocoAnnotations {
+    pub(super) file: Location,
+    /// Categories by number, ascending.
+    pub(super) content: Dataset,
+}
+
+/// Detections of the images and categories of a [`CocoAnnotations`], each with a score and a good
+/// box, mask or both.
+#[derive(Clone, Debug)]
+pub struct CocoDetections {
+    pub(super) file: Location,
+    pub(super) content: Vec<Annotation>,
+}
+
+/// What a file is, for its errors.
+const ANNOTATIONS: &str = "annotations";
+const DETECTIONS: &str = "detections";
+
+/// For `map_err`: the file is not what it should be.
+fn wrong(file: &Location, what: &'static str) -> impl Fn(String) -> DataError + use<> {
+    let file = file.clone();
+    move |why| SourceError::Coco { file: file.clone(), what, why }.into()
+}
+
+impl CocoAnnotations {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// If it cannot be read, is not of COCO's format, or names an image or a category that it does
+    /// not have.
+    pub fn read(path: &Path) -> Result<Self, DataError> {
+        let bytes = fs::read(path).map_err(DataError::io(path))?;
+        Self::parse(&bytes, Location { path: path.to_owned(), member: None })
+    }
+
+    /// Reads what `bytes` hold, the content of `file`.
+    ///
+    /// # Errors
+    /// As for [`Self::read`], but for the reading.
+    pub(crate) fn parse(bytes: &[u8], file: Location) -> Result<Self, DataError> {
+        let wrong = wrong(&file, ANNOTATIONS);
+        let parsed = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+        Self::new(parsed, file)
+    }
+
+    /// Checks `content`, which is as `file` has it.
+    pub(crate) fn new(mut content: Dataset, file: Location) -> Result<Self, DataError> {
+        check(&content).map_err(wrong(&file, ANNOTATIONS))?;
+        content.categories.sort_by_key(|category| category.id);
+        Ok(Self { file, content })
+    }
+
+    /// Where it was read.
+    pub(crate) fn file(&self) -> &Location {
+        &self.file
+    }
+
+    /// Names of the categories in the order of their numbers, which is that of the classes.
+    pub fn class_names(&self) -> Vec<String> {
+        self.content.categories.iter().map(|category| category.name.clone()).collect()
+    }
+
+    /// Number of images.
+    pub fn num_images(&self) -> usize {
+        self.content.images.len()
+    }
+
+    /// Whether any annotation has a mask.
+    pub fn has_masks(&self) -> bool {
+        self.content.annotations.iter().any(has_mask)
+    }
+
+    /// Checks the boxes and masks of all annotations.
+    ///
+    /// # Errors
+    /// Names the first that cannot be used.
+    pub(super) fn check_shapes(&self) -> Result<(), DataError> {
+        let sizes = sizes(&self.content.images);
+        let mut all = self.content.annotations.iter();
+        all.try_for_each(|annotation| match fault(annotation, sizes[&annotation.image_id]) {
+            None => Ok(()),
+            Some(why) => Err(format!("{} {why}", name(annotation))),
+        })
+        .map_err(wrong(&self.file, ANNOTATIONS))
+    }
+}
+
+impl CocoDetections {
+    /// Reads a file of detections on the images of `truths`: a list, or an object that has one as
+    /// `annotations`.
+    ///
+    /// # Errors
+    /// If it cannot be read or is not of COCO's format, or a detection is of no image or category
+    /// of `truths`, has no score, or no good box or mask.
+    pub fn read(path: &Path, truths: &CocoAnnotations) -> Result<Self, DataError> {
+        let bytes = fs::read(path).map_err(DataError::io(path))?;
+        let file = Location { path: path.to_owned(), member: None };
+        let is_object = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
+        let parsed = match is_object {
+            true => serde_json::from_slice(&bytes).map(|content: Dataset| content.annotations),
+            false => serde_json::from_slice(&bytes),
+        };
+        let content = parsed.map_err(|error| wrong(&file, DETECTIONS)(error.to_string()))?;
+        Self::new(content, file, truths)
+    }
+
+    /// Checks `content`, which is as `file` has it.
+    pub(crate) fn new(
+        content: Vec<Annotation>,
+        file: Location,
+        truths: &CocoAnnotations,
+    ) -> Result<Self, DataError> {
+        let sizes = sizes(&truths.content.images);
+        let categories: HashSet<u64> =
+            truths.content.categories.iter().map(|category| category.id).collect();
+        let held = content.first().map(|first| (first.bbox.is_some(), has_mask(first)));
+        let checked = content.iter().enumerate().try_for_each(|(number, one)| {
+            check_detection(one, &sizes, &categories, held)
+                .map_err(|why| format!("detection {number} (from 0) {why}"))
+        });
+        checked.map_err(wrong(&file, DETECTIONS))?;
+        Ok(Self { file, content })
+    }
+
+    /// Number of detections.
+    pub fn len(&self) -> usize {
+        self.content.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.content.is_empty()
+    }
+
+    /// Whether the detections have boxes; as all have what one has, none of nothing.
+    pub fn has_boxes(&self) -> bool {
+        self.content.first().is_some_and(|first| first.bbox.is_some())
+    }
+
+    /// Whether the detections have masks, likewise.
+    pub fn has_masks(&self) -> bool {
+        self.content.first().is_some_and(has_mask)
+    }
+}
+
+/// Heights and widths of the images by their numbers.
+fn sizes(images: &[Image]) -> HashMap<u64, [u32; 2]> {
+    images.iter().map(|image| (image.id, [image.height, image.width])).collect()
+}
+
+/// Whether there is a mask: files of boxes alone have empty lists.
+fn has_mask(annotation: &Annotation) -> bool {
+    let polygons = annotation.segmentation.as_ref().map(|mask| mask.polygons());
+    polygons.is_some_and(|polygons| polygons.is_none_or(|polygons| !polygons.is_empty()))
+}
+
+/// An annotation's name in an error.
+fn name(annotation: &Annotation) -> String {
+    format!("annotation {} of image {}", annotation.id, annotation.image_id)
+}
+
+fn check_detection(
+    one: &Annotation,
+    sizes: &HashMap<u64, [u32; 2]>,
+    categories: &HashSet<u64>,
+    held: Option<(bool, bool)>,
+) -> Result<(), String> {
+    let Some(&size) = sizes.get(&one.image_id) else {
+        return Err(format!("is of image {}, which the annotations do not have", one.image_id));
+    };
+    if !categories.contains(&one.category_id) {
+        let id = one.category_id;
+        return Err(format!("is of category {id}, which the annotations do not have"));
+    }
+    if one.score.is_none_or(|score| !score.is_finite()) {
+        return Err("has no score".to_owned());
+    }
+    let holds = (one.bbox.is_some(), has_mask(one));
+    if holds == (false, false) {
+        return Err("has neither a box nor a mask".to_owned());
+    }
+    if held.is_some_and(|first| first != holds) {
+        return Err("has another of box and mask than the first one".to_owned());
+    }
+    fault(one, size).map_or(Ok(()), Err)
+}
+
+/// Checks the references of a file of annotations.
+fn check(content: &Dataset) -> Result<(), String> {
+    let Dataset { images, annotations, categories, .. } = content;
+    for (what, is_empty) in [("images", images.is_empty()), ("categories", categories.is_empty())] {
+        if is_empty {
+            return Err(format!("it has no `{what}`"));
+        }
+    }
+    if let Some(id) = twice(images.iter().map(|image| image.id)) {
+        return Err(format!("it has image {id} twice"));
+    }
+    if let Some(id) = twice(categories.iter().map(|category| category.id)) {
+        return Err(format!("it has category {id} twice"));
+    }
+    if let Some(id) = twice(annotations.iter().map(|annotation| annotation.id)) {
+        return Err(format!("it has annotation {id} twice"));
+    }
+    if let Some(Category { id, .. }) = categories.iter().find(|one| one.name.is_empty()) {
+        return Err(format!("category {id} has no `name`"));
+    }
+    let is_sized = |image: &&Image| {
+        let pixels = u64::from(image.height) * u64::from(image.width);
+        (1..=MOST_PIXELS).contains(&pixels)
+    };
+    if let Some(Image { id, height, width, .. }) = images.iter().find(|image| !is_sized(image)) {
+        return Err(format!("image {id} has `height` {height} and `width` {width}"));
+    }
+    let known: HashSet<u64> = images.iter().map(|image| image.id).collect();
+    let classes: HashSet<u64> = categories.iter().map(|category| category.id).collect();
+    for annotation in annotations {
+        if !known.contains(&annotation.image_id) {
+            let (id, image) = (annotation.id, annotation.image_id);
+            return Err(format!("annotation {id} is of image {image}, which it does not have"));
+        }
+        if !classes.contains(&annotation.category_id) {
+            let id = annotation.category_id;
+            return Err(format!(
+                "{} is of category {id}, which it does not have",
+                name(annotation)
+            ));
+        }
+        if annotation.bbox.is_none() {
+            return Err(format!("{} has no `bbox`", name(annotation)));
+        }
+    }
+    Ok(())
+}
+
+/// The first number that occurs again.
+fn twice(ids: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut seen = HashSet::new();
+    { ids }.find(|&id| !seen.insert(id))
+}

@@ -1,0 +1,181 @@
+//! COCO's files and numbers, on a set small enough to compute them by hand.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use vim_data::mask_ops::{encode, rle_to_string};
+use vim_data::{CocoAnnotations, CocoDetections, CocoEvaluation, CocoKind, DataError};
+
+/// Side of the images.
+const SIDE: u32 = 100;
+
+/// The mask of a box of whole pixels, less the last `less` of its lower row.
+fn mask([x, y, width, height]: [u32; 4], less: u32) -> Value {
+    let is_in = |column: u32, row: u32| {
+        let inside = (x..x + width).contains(&column) && (y..y + height).contains(&row);
+        inside && !(row == y + height - 1 && column >= x + width - less)
+    };
+    let columns = (0..SIDE).flat_map(|column| (0..SIDE).map(move |row| (column, row)));
+    let pixels: Vec<u8> = columns.map(|(column, row)| u8::from(is_in(column, row))).collect();
+    let rle = encode(&pixels, SIDE, SIDE).unwrap();
+    json!({ "size": [SIDE, SIDE], "counts": rle_to_string(&rle) })
+}
+
+/// Two objects in image 3, one and a crowd in image 7.
+fn truths() -> Value {
+    let one = |id: u32, image: u32, bbox: [u32; 4], crowd: u32| {
+        json!({
+            "id": id, "image_id": image, "category_id": 44, "bbox": bbox, "iscrowd": crowd,
+            "area": bbox[2] * bbox[3], "segmentation": mask(bbox, 0),
+        })
+    };
+    json!({
+        "images": [
+            { "id": 3, "height": SIDE, "width": SIDE, "file_name": "a.jpg" },
+            { "id": 7, "height": SIDE, "width": SIDE, "file_name": "b.jpg" },
+        ],
+        "categories": [{ "id": 90, "name": "newt" }, { "id": 44, "name": "cat" }],
+        "annotations": [
+            one(1, 3, [10, 10, 20, 20], 0),
+            one(2, 3, [50, 50, 20, 20], 0),
+            one(3, 7, [10, 10, 40, 40], 0),
+            one(4, 7, [60, 60, 30, 30], 1),
+        ],
+    })
+}
+
+/// In falling order of scores: an object just so, one overlapped by 310 of 400 pixels, nothing, and
+/// a part of the crowd.
+fn detections() -> Value {
+    let one = |image: u32, score: f64, bbox: [f64; 4], segmentation: Value| {
+        json!({
+            "image_id": image, "category_id": 44, "score": score, "bbox": bbox,
+            "segmentation": segmentation,
+        })
+    };
+    json!([
+        one(3, 0.9, [10.0, 10.0, 20.0, 20.0], mask([10, 10, 20, 20], 0)),
+        one(3, 0.8, [50.0, 50.0, 20.0, 15.5], mask([50, 50, 20, 16], 10)),
+        one(7, 0.7, [80.0, 10.0, 10.0, 10.0], mask([80, 10, 10, 10], 0)),
+        one(7, 0.6, [65.0, 65.0, 10.0, 10.0], mask([65, 65, 10, 10], 0)),
+    ])
+}
+
+fn write(folder: &Path, name: &str, content: &str) -> PathBuf {
+    let path = folder.join(name);
+    fs::write(&path, content).unwrap();
+    path
+}
+
+fn read(truths: &str, detections: &str) -> Result<(CocoAnnotations, CocoDetections), DataError> {
+    let folder = tempfile::tempdir().unwrap();
+    let truths = CocoAnnotations::read(&write(folder.path(), "truths.json", truths))?;
+    let found = write(folder.path(), "detections.json", detections);
+    let found = CocoDetections::read(&found, &truths)?;
+    Ok((truths, found))
+}
+
+#[test]
+fn the_numbers_are_those_computed_by_hand() {
+    let (truths, found) = read(&truths().to_string(), &detections().to_string()).unwrap();
+    assert_eq!(truths.class_names(), ["cat", "newt"], "by number, not by place");
+    // At six thresholds, up to 0.75, two of three objects are found before the first mistake: the
+    // precision is 1 at the 67 recalls up to 2/3. At the other four it is one: 34 up to 1/3.
+    let ap = (6.0 * 67.0 + 4.0 * 34.0) / 1010.0;
+    let at_75 = 67.0 / 101.0;
+    // Of the two small ones both or one: 51 recalls up to one half. What is found in the other
+    // image is a mistake after them.
+    let small = (6.0 + 4.0 * 51.0 / 101.0) / 10.0;
+    let recall = (6.0 * 2.0 + 4.0 * 1.0) / 30.0;
+    let third = 1.0 / 3.0;
+    let expected = [ap, at_75, at_75, small, 0.0, -1.0, third, recall, recall, 0.8, 0.0, -1.0];
+    for kind in [CocoKind::Bbox, CocoKind::Segm] {
+        let scores = CocoEvaluation::new(&truths, &found, kind).unwrap().scores();
+        for (ours, expected) in scores.numbers.iter().zip(expected) {
+            assert!((ours.unwrap_or(-1.0) - expected).abs() < 1e-12, "{kind}: {scores:?}");
+        }
+        let [cat, newt] = &scores.classes[..] else { panic!("two classes: {scores:?}") };
+        assert_eq!((cat.category, cat.name.as_str(), cat.objects), (44, "cat", 3));
+        assert_eq!((cat.detections, newt.detections, newt.objects), (4, 0, 0));
+        let of_cat = [cat.ap, cat.ap50, cat.ap75, cat.ar100];
+        for (ours, expected) in of_cat.into_iter().zip([ap, at_75, at_75, recall]) {
+            assert!((ours.unwrap() - expected).abs() < 1e-12, "{cat:?}");
+        }
+        assert_eq!([newt.ap, newt.ap50, newt.ap75, newt.ar100], [None; 4]);
+    }
+}
+
+#[test]
+fn nothing_found_scores_0() {
+    let (truths, found) = read(&truths().to_string(), "[]").unwrap();
+    assert!(found.is_empty());
+    let scores = CocoEvaluation::new(&truths, &found, CocoKind::Bbox).unwrap().scores();
+    assert_eq!(scores.numbers[0], Some(0.0));
+}
+
+/// The file with the value at `pointer` replaced.
+fn with(mut content: Value, pointer: &str, value: Value) -> String {
+    *content.pointer_mut(pointer).expect("the place is there") = value;
+    content.to_string()
+}
+
+#[test]
+fn damaged_annotations_are_named() {
+    let text = truths().to_string();
+    for (bad, why) in [
+        (text[..text.len() / 2].to_owned(), "EOF while parsing"),
+        ("[]".to_owned(), "no `images`"),
+        ("[1]".to_owned(), "invalid type: integer `1`"),
+        ("{}".to_owned(), "no `images`"),
+        (with(truths(), "/categories", json!([])), "no `categories`"),
+        (with(truths(), "/images/1/id", json!(3)), "image 3 twice"),
+        (with(truths(), "/images/1/width", json!(0)), "image 7 has `height` 100 and `width` 0"),
+        (with(truths(), "/categories/1/id", json!(90)), "category 90 twice"),
+        (with(truths(), "/annotations/3/id", json!(1)), "annotation 1 twice"),
+        (with(truths(), "/annotations/2/image_id", json!(4)), "annotation 3 is of image 4"),
+        (with(truths(), "/annotations/2/category_id", json!(1)), "of category 1, which"),
+        (with(truths(), "/annotations/0/bbox", Value::Null), "annotation 1 of image 3 has no"),
+        (with(truths(), "/annotations/0/bbox", json!([1, 2, 3])), "invalid length 3"),
+    ] {
+        let error = read(&bad, "[]").unwrap_err().to_string();
+        assert!(error.contains(why) && error.contains("truths.json"), "{error}");
+    }
+}
+
+#[test]
+fn masks_of_the_truth_are_looked_at_when_they_are_compared() {
+    let mask = "/annotations/1/segmentation";
+    for (bad, why) in [
+        (json!([[1, 2, 3, 4]]), "annotation 2 of image 3 has a polygon of 4 numbers"),
+        (json!({ "size": [5, 5], "counts": "i0" }), "annotation 2 of image 3 has a mask of 5 × 5"),
+        (json!({ "size": [100, 100], "counts": "i0!" }), "cannot be decoded"),
+        (json!({ "size": [100, 100], "counts": [3, 4] }), "cover 7 of the image's 10000 pixels"),
+    ] {
+        let (truths, found) = read(&with(truths(), mask, bad), "[]").unwrap();
+        let error = CocoEvaluation::new(&truths, &found, CocoKind::Segm).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn damaged_detections_are_named() {
+    let text = detections().to_string();
+    for (bad, why) in [
+        (text[..text.len() / 2].to_owned(), "EOF while parsing"),
+        (text.replace("0.7", "NaN"), "expected value"),
+        (with(detections(), "/2/image_id", json!(4)), "detection 2 (from 0) is of image 4"),
+        (with(detections(), "/2/category_id", json!(1)), "detection 2 (from 0) is of category 1"),
+        (with(detections(), "/1/score", Value::Null), "detection 1 (from 0) has no score"),
+        (with(detections(), "/1/bbox", Value::Null), "another of box and mask"),
+        (with(detections(), "/1/bbox/2", json!(-1)), "no side negative"),
+        (
+            with(detections(), "/3/segmentation/counts", json!("z z")),
+            "detection 3 (from 0) has a mask that cannot be decoded",
+        ),
+        (with(detections(), "/3/segmentation/size", json!([50, 200])), "50 × 200"),
+    ] {
+        let error = read(&truths().to_string(), &bad).unwrap_err().to_string();
+        assert!(error.contains(why) && error.contains("detections.json"), "{error}");
+    }
+}
