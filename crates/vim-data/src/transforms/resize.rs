@@ -1,4 +1,4 @@
-//! Resizing as Pillow's `resize(…, BICUBIC)`, bit for bit.
+//! Resizing as Pillow's `resize(…, BICUBIC)` and `BILINEAR`, bit for bit.
 //!
 //! # Source
 //! Pillow 10.1, `Resample.c` for 8 bits: an antialiased filter with 22-bit fixed-point weights,
@@ -14,18 +14,46 @@ use crate::simd::widest;
 const PRECISION: u32 = 22;
 /// Inputs that are summed at once.
 const GROUP: usize = 4;
-/// The kernel's shape: −0.5 is Catmull and Rom's.
+/// The cubic kernel's shape: −0.5 is Catmull and Rom's.
 const A: f64 = -0.5;
-/// The kernel is 0 from this distance on.
-const SUPPORT: f64 = 2.0;
 /// Rows that are filtered side by side.
 const ROWS: usize = 64;
 /// Added before the shift by the precision, so that it rounds.
 const HALF: i32 = 1 << (PRECISION - 1);
 
-/// Resizes images. Make one per thread: it keeps weights and buffers.
+/// How the inputs around an output are weighed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Filter {
+    /// By the lines of a triangle.
+    Bilinear,
+    /// By Keys' cubic kernel.
+    #[default]
+    Bicubic,
+}
+
+impl Filter {
+    /// The weight is 0 from this distance on.
+    fn support(self) -> f64 {
+        match self {
+            Self::Bilinear => 1.0,
+            Self::Bicubic => 2.0,
+        }
+    }
+
+    /// The weight at a distance.
+    fn weight(self, x: f64) -> f64 {
+        match self {
+            Self::Bilinear => (1.0 - x.abs()).max(0.0),
+            Self::Bicubic => cubic(x),
+        }
+    }
+}
+
+/// Resizes images, by the bicubic filter unless told otherwise. Make one per thread: it keeps
+/// weights and buffers.
 #[derive(Debug, Default)]
 pub struct Resizer {
+    filter: Filter,
     columns: Axis,
     rows: Axis,
     /// `[columns, lanes]`: up to [`ROWS`] rows of the crop, column by column.
@@ -41,6 +69,11 @@ impl Resizer {
     /// Without buffers yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Without buffers yet, by another filter.
+    pub fn with_filter(filter: Filter) -> Self {
+        Self { filter, ..Self::default() }
     }
 
     /// Resizes `crop` of `source` to `size`, `[height, width]`, into `into`, `[height, width, 3]`.
@@ -73,8 +106,8 @@ impl Resizer {
         assert!(window.is_inside(size), "{window:?} is not inside {size:?}");
         let whole = [source.height, source.width];
         assert!(crop.is_inside(whole), "{crop:?} is not inside {whole:?}");
-        self.rows.prepare(crop.height, size[0], top..top + height);
-        self.columns.prepare(crop.width, size[1], left..left + width);
+        self.rows.prepare(self.filter, crop.height, size[0], top..top + height);
+        self.columns.prepare(self.filter, crop.width, size[1], left..left + width);
         widest(
             #[inline(always)]
             || {
@@ -150,13 +183,13 @@ impl Axis {
     /// `precompute_coeffs` and `normalize_coeffs_8bpc` of Pillow's `Resample.c`, in double
     /// precision: the kernel is stretched when shrinking, cut off at the edges, and weights are
     /// rounded away from zero.
-    fn prepare(&mut self, from: usize, to: usize, part: Range<usize>) {
+    fn prepare(&mut self, filter: Filter, from: usize, to: usize, part: Range<usize>) {
         if self.made_for == (from, to, part.clone()) {
             return;
         }
         let scale = from as f64 / to as f64;
         let stretch = scale.max(1.0);
-        let support = SUPPORT * stretch;
+        let support = filter.support() * stretch;
         self.most = (2 * support.ceil() as usize + 1).div_ceil(GROUP);
         self.taps.clear();
         self.weights.clear();
@@ -169,7 +202,7 @@ impl Axis {
             self.raw.clear();
             self.raw.extend((first..end).map(|input| {
                 let distance = input as f64 - center + 0.5;
-                cubic(distance * (1.0 / stretch))
+                filter.weight(distance * (1.0 / stretch))
             }));
             let sum: f64 = self.raw.iter().sum();
             for (weight, raw) in weights.as_flattened_mut().iter_mut().zip(&self.raw) {
@@ -216,7 +249,7 @@ fn cubic(x: f64) -> f64 {
     let x = x.abs();
     if x < 1.0 {
         ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0
-    } else if x < SUPPORT {
+    } else if x < 2.0 {
         (((x - 5.0) * x + 8.0) * x - 4.0) * A
     } else {
         0.0
