@@ -5,9 +5,11 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use crate::dense::LabelRule;
+use crate::objects::{ImageObjects, ObjectClasses, ObjectError};
 use crate::{error::DataError, statistics::Statistics};
 
-/// RGB images with one label or one label map each, readable from any thread in any order.
+/// RGB images with one label, one label map or some objects each, readable from any thread in any
+/// order.
 ///
 /// An index past the end is a defect of the caller: the methods that take one panic on it.
 pub trait Dataset: Send + Sync {
@@ -30,12 +32,25 @@ pub trait Dataset: Send + Sync {
         self.class_names().len()
     }
 
-    /// The class of one image, `0..num_classes`; 0 where it has a label map.
+    /// The class of one image, `0..num_classes`; 0 where it has a label map or objects.
     fn label(&self, index: usize) -> u32;
 
     /// How the images' label maps are to be read, if they have some.
     fn label_maps(&self) -> Option<&LabelMaps> {
         None
+    }
+
+    /// The classes of the images' objects, if they have some.
+    fn object_classes(&self) -> Option<&ObjectClasses> {
+        None
+    }
+
+    /// The objects of one image.
+    ///
+    /// # Errors
+    /// If an annotation of it cannot be used, or the dataset has no objects.
+    fn objects(&self, _index: usize) -> Result<ImageObjects, ObjectError> {
+        Err(ObjectError::None)
     }
 
     /// Where one image is, for messages and records: a path, or `archive:member`.

@@ -32,6 +32,7 @@ mod error;
 mod golden;
 mod inspect;
 mod loader;
+mod objects;
 mod picture;
 mod pixels;
 mod rng;
@@ -43,14 +44,15 @@ mod transforms;
 
 pub use coco::{
     COCO_NUMBERS, CocoAnnotations, CocoClassScore, CocoDetections, CocoEvaluation, CocoKind,
-    CocoScores,
+    CocoScores, Detection,
 };
 pub use dataset::{Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Progress};
 pub use datasets::config::DataConfig;
 pub use datasets::{
-    Cifar, DatasetKind, PUBLISHED_ARCHIVES, PairSources, Pairs, PublishedArchive, Shapes,
-    ShapesBackground, ShapesConfig, ShapesPart, Sources, Splits, dry_run, dry_run_segmentation,
-    known_archive, open, open_images, open_in, open_pairs, open_segmentation,
+    Cifar, Coco, CocoSources, DatasetKind, PUBLISHED_ARCHIVES, PairSources, Pairs,
+    PublishedArchive, Shapes, ShapesBackground, ShapesConfig, ShapesPart, Sources, Splits, dry_run,
+    dry_run_detection, dry_run_segmentation, known_archive, open, open_coco, open_detection,
+    open_images, open_in, open_pairs, open_segmentation,
 };
 pub use decode::{DecodeError, DecodeLimits, Decoded, Decoder, Header, ImageKind, JpegLibrary};
 pub use dense::{
@@ -60,12 +62,17 @@ pub use dense::{
 pub use error::{DataError, Location, SourceError, StagingError};
 pub use golden::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, check_golden};
 pub use inspect::{
-    ClassCount, Finding, ScanReport, Sides, VerifyOptions, VerifyReport, scan, verify, verify_pairs,
+    ClassCount, Finding, ScanReport, Sides, VerifyOptions, VerifyReport, scan, scan_objects,
+    verify, verify_objects, verify_pairs,
 };
 pub use loader::{
     BadSample, BadTest, BadTrain, Batch, BatchBuffer, Batches, CpuAllocation, Described, Draw,
-    EvalPair, EvalPairs, Floors, LOCAL_RANKS, Loader, LoaderConfig, LoaderStage, LoaderStats,
-    MOST_THREADS, OnBad, Order, OrderKey, Purpose, Shards, THREAD_PREFIX, UnreadPair, Workers,
+    EvalItems, EvalPair, EvalPairs, EvalScene, EvalScenes, Floors, LOCAL_RANKS, Loader,
+    LoaderConfig, LoaderStage, LoaderStats, MOST_THREADS, OnBad, Order, OrderKey, Purpose, Shards,
+    THREAD_PREFIX, UnreadPair, Workers,
+};
+pub use objects::{
+    ImageObjects, Mask, Object, ObjectClasses, ObjectError, ObjectPlan, ObjectRecipe, Targets,
 };
 pub use picture::{
     PictureError, contact_sheet, encode_png, read_picture, read_whole_picture, write_png,
@@ -106,4 +113,9 @@ pub mod mask_ops {
         to_bbox,
     };
     pub use hotcoco::{Rle, Segmentation};
+}
+
+/// The operations on images with objects.
+pub mod object_ops {
+    pub use crate::objects::{Shown, apply_objects, draw_objects, fitted, place_box};
 }

@@ -5,7 +5,9 @@
 //! [`DatasetKind::source`].
 
 mod cifar;
+mod coco;
 pub(crate) mod config;
+mod detection;
 mod image_files;
 mod pairs;
 mod segmentation;
@@ -23,6 +25,8 @@ use crate::{error::DataError, rng, split::Split, statistics::Statistics};
 use config::DataConfig;
 
 pub use cifar::{Cifar, PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
+pub use coco::{Coco, CocoSources, open_coco};
+pub use detection::{dry_run_detection, open_detection};
 pub use image_files::{Sources, open_images};
 pub use pairs::{PairSources, Pairs, open_pairs};
 pub use segmentation::{dry_run_segmentation, open_segmentation};
@@ -60,6 +64,8 @@ pub enum DatasetKind {
     Ade20k,
     /// Images of any kind with label maps, in the folders of ADE20K.
     Pairs,
+    /// COCO's images with objects of 80 classes, as published in 2017: the zips or the folders.
+    Coco,
 }
 
 impl DatasetKind {
@@ -70,6 +76,7 @@ impl DatasetKind {
             Self::Cifar100 => &cifar::CIFAR100.source,
             Self::Imagenet | Self::Folder => &image_files::SOURCE,
             Self::Ade20k | Self::Pairs => &segmentation::SOURCE,
+            Self::Coco => &detection::SOURCE,
         }
     }
 
@@ -97,6 +104,12 @@ impl DatasetKind {
     /// trained on them; [`open_pairs`](crate::open_pairs) opens them.
     pub fn has_pairs(self) -> bool {
         matches!(self.source().files, Files::Pairs)
+    }
+
+    /// Whether its images have objects and nothing else, so that only detection can be trained on
+    /// them; [`open_coco`](crate::open_coco) opens them.
+    pub fn has_objects(self) -> bool {
+        matches!(self.source().files, Files::Objects)
     }
 
     /// Whether it is a folder or archives of image files, which [`open_images`] opens.
@@ -134,6 +147,8 @@ enum Files {
     Images,
     /// `data.path` names image files and label maps.
     Pairs,
+    /// `data.path` names image files and annotations.
+    Objects,
 }
 
 impl DataConfig {
@@ -210,6 +225,7 @@ pub fn dry_run(config: &DataConfig, seed: u64) -> Result<Option<Splits>, DataErr
         }
         Files::Images => return config.required_path().map(|_| None),
         Files::Pairs => return Err(segmentation::not_classified(config)),
+        Files::Objects => return Err(detection::not_classified(config)),
     };
     hold_out(splits, config, seed).map(Some)
 }

@@ -15,11 +15,11 @@ use crate::storage::staging::Staging;
 use crate::storage::{EnvPaths, cache};
 
 impl DataConfig {
-    /// Colours for classes of these names in pictures: those of `data.classes` or ADE20K's where
-    /// the names are theirs, else colours far from each other.
+    /// Colours for classes of these names in pictures: those of `data.classes`, ADE20K's or COCO's
+    /// where the names are theirs, else colours far from each other.
     pub fn class_colours(&self, names: &[String]) -> Vec<[u8; 3]> {
         let listed = self.classes.as_deref().and_then(|path| ClassList::read(path).ok());
-        let known = listed.into_iter().chain([ClassList::ade20k()]);
+        let known = listed.into_iter().chain([ClassList::ade20k(), ClassList::coco()]);
         let mut fitting = known.filter(|list| list.names == names);
         fitting.next().unwrap_or_else(|| ClassList::of_names(names.to_vec())).colours
     }

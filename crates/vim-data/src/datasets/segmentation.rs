@@ -43,7 +43,8 @@ pub fn open_segmentation(config: &DataConfig, seed: u64) -> Result<Splits, DataE
         DatasetKind::Cifar10
         | DatasetKind::Cifar100
         | DatasetKind::Imagenet
-        | DatasetKind::Folder => {
+        | DatasetKind::Folder
+        | DatasetKind::Coco => {
             return Err(DataError::InvalidConfig {
                 key: "data.dataset",
                 value: config.dataset.name().to_owned(),

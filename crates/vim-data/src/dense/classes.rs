@@ -11,6 +11,12 @@ use crate::error::{DataError, SourceError};
 /// `ADE20KDataset` of mmsegmentation 0.29.1: `CLASSES` and `PALETTE`.
 const ADE20K: &str = include_str!("../../classes/ade20k.txt");
 
+/// COCO's 80 classes in the order of their numbers, and the colours that they are shown in.
+///
+/// # Source
+/// `COCO_CATEGORIES` of detectron2, the things alone.
+const COCO: &str = include_str!("../../classes/coco.txt");
+
 /// Most classes: a label is a byte, and 255 is ignored.
 const MOST: usize = 255;
 
@@ -27,6 +33,11 @@ impl ClassList {
     /// ADE20K's.
     pub fn ade20k() -> Self {
         Self::parse(ADE20K).expect("invariant: a test reads the list")
+    }
+
+    /// COCO's.
+    pub fn coco() -> Self {
+        Self::parse(COCO).expect("invariant: a test reads the list")
     }
 
     /// Classes of these names, in colours far from each other; `background` is black.
@@ -110,6 +121,14 @@ mod tests {
         assert_eq!((names.len(), colours.len()), (150, 150));
         assert_eq!((names[0].as_str(), colours[0]), ("wall", [120, 120, 120]));
         assert_eq!((names[149].as_str(), colours[149]), ("flag", [92, 0, 255]));
+    }
+
+    #[test]
+    fn coco_has_its_80_classes() {
+        let ClassList { names, colours } = ClassList::coco();
+        assert_eq!((names.len(), colours.len()), (80, 80));
+        assert_eq!((names[0].as_str(), colours[0]), ("person", [220, 20, 60]));
+        assert_eq!(names[79], "toothbrush");
     }
 
     #[test]

@@ -193,7 +193,7 @@ pub fn choose_corner(
 
 /// The part of an image of size `resized` that a crop at `corner` shows: less than `crop` where the
 /// image ends.
-pub(super) fn crop_region(resized: [usize; 2], corner: [usize; 2], crop: [usize; 2]) -> Region {
+pub(crate) fn crop_region(resized: [usize; 2], corner: [usize; 2], crop: [usize; 2]) -> Region {
     let [top, left] = corner;
     let [height, width] = [0, 1].map(|axis| crop[axis].min(resized[axis] - corner[axis]));
     Region { top, left, height, width }

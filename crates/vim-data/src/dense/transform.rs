@@ -39,15 +39,20 @@ pub fn apply_dense(
     if let Some(photometric) = &plan.photometric {
         photometric.apply(&mut part, columns);
     }
-    pixels.fill(0);
+    frame_pixels(&part, [rows, columns], size, pixels);
     labels.fill(IGNORED);
-    for (line, row) in part.chunks_exact(3 * columns).enumerate() {
-        pixels[3 * line * width..][..row.len()].copy_from_slice(row);
-    }
     for (line, row) in part_labels.chunks_exact(columns).enumerate() {
         labels[line * width..][..columns].copy_from_slice(row);
     }
     padding([rows, columns], size)
+}
+
+/// Puts `part` of size `content` into the upper left corner of the black image `pixels` of `size`.
+pub(crate) fn frame_pixels(part: &[u8], content: [usize; 2], size: [usize; 2], pixels: &mut [u8]) {
+    pixels.fill(0);
+    for (line, row) in part.chunks_exact(3 * content[1]).enumerate() {
+        pixels[3 * line * size[1]..][..row.len()].copy_from_slice(row);
+    }
 }
 
 /// The boxes of an image of `size` that are not of its content, the upper left part of `content`'s

@@ -1,6 +1,7 @@
 //! Examination of all images of a part: [`scan`](scan()) reads their headers, [`verify`](verify())
 //! decodes them.
 
+mod objects;
 mod pairs;
 mod scan;
 mod verify;
@@ -13,6 +14,7 @@ use serde::Serialize;
 use crate::dataset::{Dataset, OnProgress, Progress};
 use crate::{error::DataError, storage::images::Images};
 
+pub use objects::{scan_objects, verify_objects};
 pub use pairs::verify_pairs;
 pub use scan::{ClassCount, ScanReport, Sides, scan};
 pub use verify::{VerifyOptions, VerifyReport, verify};

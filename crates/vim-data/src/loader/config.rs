@@ -9,6 +9,7 @@ use strum::VariantArray;
 
 use super::{OrderKey, OrderKind};
 use crate::dense::DenseRecipe;
+use crate::objects::ObjectRecipe;
 use crate::{error::DataError, transforms::recipe::Recipe};
 
 /// How a split is cut into batches.
@@ -67,6 +68,8 @@ pub enum Purpose {
     Training(Recipe),
     /// As [`Self::Training`], of images with label maps.
     Dense(DenseRecipe),
+    /// As [`Self::Training`], of images with objects.
+    Objects(ObjectRecipe),
     /// In the split's order, by the evaluation transform; the last batch is filled up with images
     /// that do not count.
     Evaluation {
@@ -123,6 +126,7 @@ impl LoaderConfig {
                 recipe.check_size(self.size)
             }
             Purpose::Dense(recipe) => recipe.check(),
+            Purpose::Objects(recipe) => recipe.check(),
             Purpose::Evaluation { .. } => Ok(()),
         }
     }
@@ -131,7 +135,7 @@ impl LoaderConfig {
     pub(super) fn label_map_bytes(&self) -> usize {
         match self.purpose {
             Purpose::Dense(_) => self.size[0] * self.size[1],
-            Purpose::Training(_) | Purpose::Evaluation { .. } => 0,
+            Purpose::Training(_) | Purpose::Objects(_) | Purpose::Evaluation { .. } => 0,
         }
     }
 
@@ -140,7 +144,7 @@ impl LoaderConfig {
         let (seed, world) = (self.seed, self.shards.of);
         match &self.purpose {
             Purpose::Training(recipe) => Some(recipe.order_key(seed, epoch, world)),
-            Purpose::Dense(_) => {
+            Purpose::Dense(_) | Purpose::Objects(_) => {
                 Some(OrderKey { kind: OrderKind::Keyed, repeats: 1, seed, epoch, world })
             }
             Purpose::Evaluation { .. } => None,

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::{Loader, LoaderConfig, Purpose};
 use crate::decode::{DecodeLimits, Decoder};
 use crate::dense::{DensePlan, PairBytes};
+use crate::objects::ObjectPlan;
 use crate::transforms::SamplePlan;
 use crate::transforms::recipe::{MixPlan, SampleKey};
 use crate::{dataset::Encoding, error::DataError};
@@ -28,6 +29,9 @@ pub struct Described {
     /// What is done to it and its label map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dense: Option<DensePlan>,
+    /// What is done to it and its objects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objects: Option<ObjectPlan>,
     /// How it is mixed with its partner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mixed: Option<MixPlan>,
@@ -65,11 +69,13 @@ impl Loader {
             for &repeat in &group.repeats {
                 let (seed, epoch) = (*seed, plan.epoch);
                 let key = SampleKey { seed, epoch, index: index as u64, repeat, attempt: 0 };
-                let (drawn, dense) = match purpose {
-                    Purpose::Training(recipe) => (Some(recipe.draw(key, source, *size)), None),
-                    Purpose::Dense(recipe) => (None, Some(recipe.draw(key, source, *size))),
-                    Purpose::Evaluation { .. } => (None, None),
-                };
+                let (mut drawn, mut dense, mut objects) = (None, None, None);
+                match purpose {
+                    Purpose::Training(recipe) => drawn = Some(recipe.draw(key, source, *size)),
+                    Purpose::Dense(recipe) => dense = Some(recipe.draw(key, source, *size)),
+                    Purpose::Objects(recipe) => objects = Some(recipe.draw(key, source, *size)),
+                    Purpose::Evaluation { .. } => {}
+                }
                 described.push(Described {
                     index,
                     name: dataset.name(index),
@@ -78,6 +84,7 @@ impl Loader {
                     source,
                     plan: drawn,
                     dense,
+                    objects,
                     mixed: plan.mixed.get(described.len()).copied(),
                 });
             }

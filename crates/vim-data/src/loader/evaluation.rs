@@ -1,15 +1,18 @@
-//! Pairs one after the other, each of its own size, as evaluation needs them.
+//! Pairs and images with objects one after the other, each of its own size, as evaluation needs
+//! them.
 
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use rayon::prelude::*;
 
+use super::objects::decode_scene;
 use super::pairs::decode_pair;
 use super::{OnBad, THREAD_PREFIX, worker};
 use crate::decode::{DecodeLimits, Decoder};
 use crate::dense::{LabelMap, PairBytes, decode_labels};
 use crate::error::DataError;
+use crate::objects::ImageObjects;
 use crate::pixels::Pixels;
 use crate::split::Split;
 
@@ -24,7 +27,18 @@ pub struct EvalPair {
     pub map: LabelMap,
 }
 
-/// A pair that cannot be used.
+/// An image and its objects, whole and unchanged.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EvalScene {
+    /// Position in the split.
+    pub position: usize,
+    /// The image.
+    pub image: Pixels,
+    /// Its objects, crowds among them.
+    pub objects: ImageObjects,
+}
+
+/// An image that cannot be used, or its labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadPair {
     /// Position in the split.
@@ -33,17 +47,23 @@ pub struct UnreadPair {
     pub name: String,
     /// What is wrong with it.
     pub reason: String,
-    /// Its labels, if these could be read.
+    /// Of a pair, its labels, if these could be read.
     pub labels: Option<Vec<u8>>,
 }
 
-/// The pairs of a split in order, read ahead by threads. Dropping it stops them.
+/// The images of a split in order with what belongs to each, read ahead by threads. Dropping it
+/// stops them.
 #[derive(Debug)]
-pub struct EvalPairs {
-    ready: Receiver<Vec<Result<EvalPair, UnreadPair>>>,
-    given: std::vec::IntoIter<Result<EvalPair, UnreadPair>>,
+pub struct EvalItems<T> {
+    ready: Receiver<Vec<Result<T, UnreadPair>>>,
+    given: std::vec::IntoIter<Result<T, UnreadPair>>,
     on_bad: OnBad,
 }
+
+/// Pairs of images and label maps.
+pub type EvalPairs = EvalItems<EvalPair>;
+/// Images with objects.
+pub type EvalScenes = EvalItems<EvalScene>;
 
 impl EvalPairs {
     /// The pairs at `positions` of a split with label maps, `threads` of which are decoded at a
@@ -61,6 +81,37 @@ impl EvalPairs {
         on_bad: OnBad,
     ) -> Result<Self, DataError> {
         assert!(split.dataset().label_maps().is_some(), "the images have label maps");
+        Self::start(split, positions, threads, on_bad, read)
+    }
+}
+
+impl EvalScenes {
+    /// The images at `positions` of a split with objects, `threads` of which are decoded at a time.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    ///
+    /// # Panics
+    /// If the split has no objects.
+    pub fn new(
+        split: &Split,
+        positions: Vec<usize>,
+        threads: usize,
+        on_bad: OnBad,
+    ) -> Result<Self, DataError> {
+        assert!(split.dataset().object_classes().is_some(), "the images have objects");
+        Self::start(split, positions, threads, on_bad, read_scene)
+    }
+}
+
+impl<T: Send + 'static> EvalItems<T> {
+    fn start(
+        split: &Split,
+        positions: Vec<usize>,
+        threads: usize,
+        on_bad: OnBad,
+        read: fn(&Split, usize) -> Result<T, UnreadPair>,
+    ) -> Result<Self, DataError> {
         // A group waits while the next one is made: two are in memory.
         let (sender, ready) = sync_channel(1);
         let split = split.clone();
@@ -77,6 +128,22 @@ impl EvalPairs {
         builder.spawn(reader).map_err(|source| DataError::Spawn { worker: 0, source })?;
         Ok(Self { ready, given: Vec::new().into_iter(), on_bad })
     }
+}
+
+/// Reads and decodes an image with objects.
+fn read_scene(split: &Split, position: usize) -> Result<EvalScene, UnreadPair> {
+    let (index, dataset) = (split.index(position), split.dataset());
+    let unread =
+        |reason: String| UnreadPair { position, name: dataset.name(index), reason, labels: None };
+    let mut bytes = Vec::new();
+    let read = worker::read(dataset, index, &mut bytes);
+    read.map_err(|error| unread(format!("cannot be read: failed to {error}")))?;
+    let decoder = Decoder::new(DecodeLimits::default());
+    let mut decoder = decoder.map_err(|error| unread(error.to_string()))?;
+    let mut image = Pixels::default();
+    let (objects, _) = decode_scene(dataset, index, &mut decoder, &bytes, &mut image)
+        .map_err(|error| unread(error.to_string()))?;
+    Ok(EvalScene { position, image, objects })
 }
 
 /// Reads and decodes a pair.
@@ -103,9 +170,9 @@ fn read(split: &Split, position: usize) -> Result<EvalPair, UnreadPair> {
     }
 }
 
-impl Iterator for EvalPairs {
-    /// A pair that cannot be used is an error, or with [`OnBad::CountAsWrong`] an [`UnreadPair`].
-    type Item = Result<Result<EvalPair, UnreadPair>, DataError>;
+impl<T> Iterator for EvalItems<T> {
+    /// One that cannot be used is an error, or with [`OnBad::CountAsWrong`] an [`UnreadPair`].
+    type Item = Result<Result<T, UnreadPair>, DataError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let next = match self.given.next() {

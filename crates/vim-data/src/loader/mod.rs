@@ -5,6 +5,7 @@ pub(crate) mod config;
 mod describe;
 mod evaluation;
 mod floors;
+pub(crate) mod objects;
 pub(crate) mod pairs;
 mod pipeline;
 mod reference;
@@ -13,6 +14,7 @@ mod worker;
 
 use std::{ops::Range, sync::Arc};
 
+use crate::objects::Targets;
 use crate::transforms::EraseBox;
 use crate::transforms::recipe::{MixKey, MixPlan, OrderKind, Recipe};
 use crate::{dataset::Encoding, error::DataError, rng, split::Split};
@@ -23,7 +25,7 @@ pub use config::{
     Shards, Workers,
 };
 pub use describe::Described;
-pub use evaluation::{EvalPair, EvalPairs, UnreadPair};
+pub use evaluation::{EvalItems, EvalPair, EvalPairs, EvalScene, EvalScenes, UnreadPair};
 pub use floors::Floors;
 pub use pipeline::{Batches, THREAD_PREFIX};
 pub use stats::{BadSample, LoaderStage, LoaderStats};
@@ -47,12 +49,23 @@ impl Loader {
             recipe.crop = recipe.crop_mode(config.size, split.image_size());
         }
         config.check()?;
-        if matches!(config.purpose, Purpose::Dense(_)) != split.dataset().label_maps().is_some() {
-            return Err(DataError::InvalidConfig {
-                key: "data.dataset",
-                value: split.dataset().name(0),
-                expected: "images with label maps for segmentation, and for nothing else",
-            });
+        let dataset = split.dataset();
+        for (is_wanted, is_there, expected) in [
+            (
+                matches!(config.purpose, Purpose::Dense(_)),
+                dataset.label_maps().is_some(),
+                "images with label maps for segmentation, and for nothing else",
+            ),
+            (
+                matches!(config.purpose, Purpose::Objects(_)),
+                dataset.object_classes().is_some(),
+                "images with objects for detection, and for nothing else",
+            ),
+        ] {
+            if is_wanted != is_there {
+                let (key, value) = ("data.dataset", dataset.name(0));
+                return Err(DataError::InvalidConfig { key, value, expected });
+            }
         }
         let LoaderConfig { batch_size, shards: Shards { of, .. }, .. } = config;
         let (per_epoch, whole) = match config.order_key(0) {
@@ -143,7 +156,10 @@ impl Loader {
                 let key = MixKey { seed, epoch, step: step as u64, shard: shard as u64 };
                 recipe.draw_mix(key, batch_size, size)
             }
-            Purpose::Training(_) | Purpose::Dense(_) | Purpose::Evaluation { .. } => Vec::new(),
+            Purpose::Training(_)
+            | Purpose::Dense(_)
+            | Purpose::Objects(_)
+            | Purpose::Evaluation { .. } => Vec::new(),
         };
         let groups_per_task = match self.split.encoding() {
             Encoding::Pixels { .. } => GROUPS_IN_MEMORY,
@@ -314,11 +330,13 @@ fn places(images: usize, most: u32) -> Result<Vec<u32>, DataError> {
 pub struct Batch {
     /// Pixels, `[B, H, W, 3]`, 0..=255: cropped and augmented, not yet erased or mixed.
     pub images: BatchBuffer,
-    /// Classes, `[B]`; zeros where there are label maps.
+    /// Classes, `[B]`; zeros where there are label maps or objects.
     pub labels: Vec<u32>,
     /// A class for each pixel or [`IGNORED`](crate::IGNORED), `[B, H, W]`, if the images have label
     /// maps.
     pub label_maps: Option<BatchBuffer>,
+    /// What is to be found in each image, `[B]`, if the images have objects; else empty.
+    pub targets: Vec<Targets>,
     /// Indices in the dataset, `[B]`.
     pub indices: Vec<usize>,
     /// `H` in pixels.
@@ -344,6 +362,7 @@ impl Batch {
             indices: (0..count).collect(),
             labels,
             label_maps: None,
+            targets: Vec::new(),
             height,
             width,
             erased: Vec::new(),

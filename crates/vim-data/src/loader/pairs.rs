@@ -2,10 +2,10 @@
 
 use super::stats::LoaderStage;
 use super::worker::Worker;
-use super::{Group, Loader, LoaderConfig, Purpose};
+use super::{Group, Loader};
 use crate::dataset::{Dataset, Encoding};
 use crate::decode::Decoder;
-use crate::dense::{LabelMap, PairBytes, PairError, apply_dense, decode_labels};
+use crate::dense::{DenseRecipe, LabelMap, PairBytes, PairError, apply_dense, decode_labels};
 use crate::pixels::Pixels;
 use crate::transforms::EraseBox;
 use crate::transforms::recipe::SampleKey;
@@ -46,15 +46,14 @@ impl Worker<'_> {
     /// returns the boxes to erase in each.
     pub(super) fn pairs(
         &mut self,
+        recipe: &DenseRecipe,
         key: SampleKey,
         group: &Group,
         pixels: &mut [u8],
         maps: &mut [u8],
     ) -> Result<Vec<Vec<EraseBox>>, PairError> {
         let Loader { split, config, .. } = self.loader;
-        let LoaderConfig { size, purpose: Purpose::Dense(recipe), .. } = &**config else {
-            return Ok(Vec::new()); // no label maps are made
-        };
+        let size = &config.size;
         let Self { decoder, file, source, label_map, stats, .. } = self;
         let dataset = split.dataset();
         stats.bytes += file.len() as u64;

@@ -11,9 +11,10 @@ use super::{Batch, BatchPlan, Group, Loader, LoaderConfig, OnBad, Purpose};
 use crate::dataset::{Dataset, Encoding};
 use crate::decode::{DecodeError, DecodeLimits, Decoder};
 use crate::dense::LabelMap;
+use crate::objects::Targets;
 use crate::pixels::{Pixels, Region};
 use crate::transforms::recipe::{MixPlan, SampleKey};
-use crate::transforms::resize::EVAL_CROP;
+use crate::transforms::resize::{EVAL_CROP, Filter, Resizer};
 use crate::transforms::{CropPlan, EraseBox, SamplePlan, Transform};
 use crate::{error::DataError, rng};
 
@@ -45,6 +46,8 @@ pub(super) struct TaskResult {
     label_maps: BytesMut,
     /// Class and index of each image.
     images: Vec<(u32, usize)>,
+    /// What is to be found in each image, if that is asked for.
+    targets: Vec<Targets>,
     erased: Vec<(usize, EraseBox)>,
     unread: Vec<usize>,
     bad: Vec<BadSample>,
@@ -119,11 +122,13 @@ impl Assembly {
         let (mut pixels, mut maps) = (BytesMut::new(), BytesMut::new());
         let (mut labels, mut indices) = (Vec::new(), Vec::new());
         let (mut erased, mut unread, mut bad) = (Vec::new(), Vec::new(), Vec::new());
+        let mut targets = Vec::new();
         for result in self.results.into_iter().flatten() {
             pixels.unsplit(result.pixels);
             maps.unsplit(result.label_maps);
             labels.extend(result.images.iter().map(|&(label, _)| label));
             indices.extend(result.images.iter().map(|&(_, index)| index));
+            targets.extend(result.targets);
             erased.extend(result.erased);
             unread.extend(result.unread);
             bad.extend(result.bad);
@@ -137,6 +142,7 @@ impl Assembly {
             images,
             labels,
             label_maps,
+            targets,
             indices,
             height,
             width,
@@ -176,6 +182,8 @@ pub(super) struct Worker<'a> {
     pub(super) loader: &'a Loader,
     pub(super) decoder: Decoder,
     transform: Transform,
+    /// For images with objects.
+    pub(super) resizer: Resizer,
     /// An image as stored.
     pub(super) file: Vec<u8>,
     pub(super) source: Pixels,
@@ -188,12 +196,13 @@ impl<'a> Worker<'a> {
         let crop_ratio = match &loader.config.purpose {
             Purpose::Training(recipe) => recipe.eval_crop_ratio,
             Purpose::Evaluation { crop_ratio } => *crop_ratio,
-            Purpose::Dense(_) => EVAL_CROP,
+            Purpose::Dense(_) | Purpose::Objects(_) => EVAL_CROP,
         };
         Ok(Self {
             loader,
             decoder: Decoder::new(DecodeLimits::default())?,
             transform: Transform::new(crop_ratio),
+            resizer: Resizer::with_filter(Filter::Bilinear),
             file: Vec::new(),
             source: Pixels::default(),
             label_map: LabelMap::default(),
@@ -247,13 +256,24 @@ impl<'a> Worker<'a> {
                 true => Ok(()),
                 false => self.stats.timed(LoaderStage::Read, || read(dataset, index, file)),
             };
-            let images: Result<Vec<Vec<EraseBox>>, String> = match read {
-                Ok(()) if maps.is_empty() => {
+            let images: Result<Vec<Vec<EraseBox>>, String> = match (read, &config.purpose) {
+                (Ok(()), Purpose::Training(_) | Purpose::Evaluation { .. }) => {
                     let plans = self.images(key, group, into).map_err(|error| error.to_string());
                     plans.map(|plans| plans.into_iter().map(|plan| plan.erase).collect())
                 }
-                Ok(()) => self.pairs(key, group, into, maps).map_err(|error| error.to_string()),
-                Err(error) => Err(format!("cannot be read: failed to {error}")),
+                (Ok(()), Purpose::Dense(recipe)) => {
+                    let boxes = self.pairs(recipe, key, group, into, maps);
+                    boxes.map_err(|error| error.to_string())
+                }
+                (Ok(()), Purpose::Objects(recipe)) => {
+                    let made = self.objects(recipe, index, key, group, into);
+                    made.map_err(|error| error.to_string()).map(|made| {
+                        let (boxes, targets): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+                        result.targets.extend(targets);
+                        boxes
+                    })
+                }
+                (Err(error), _) => Err(format!("cannot be read: failed to {error}")),
             };
             let drawn = group.repeats.iter().map(|_| (dataset.label(index), index));
             let reason = match images {
@@ -274,6 +294,9 @@ impl<'a> Worker<'a> {
             if config.on_bad == OnBad::CountAsWrong {
                 result.images.extend(drawn);
                 result.unread.extend(slot..slot + group.repeats.len());
+                if let Purpose::Objects(_) = config.purpose {
+                    result.targets.extend(group.repeats.iter().map(|_| Targets::default()));
+                }
                 into.fill(0);
                 return Ok(());
             }
@@ -306,7 +329,9 @@ impl<'a> Worker<'a> {
         let size = config.size;
         let draw = |&repeat| match &config.purpose {
             Purpose::Training(recipe) => recipe.draw(SampleKey { repeat, ..key }, stored, size),
-            Purpose::Dense(_) | Purpose::Evaluation { .. } => SamplePlan::default(),
+            Purpose::Dense(_) | Purpose::Objects(_) | Purpose::Evaluation { .. } => {
+                SamplePlan::default()
+            }
         };
         let plans: Vec<SamplePlan> = group.repeats.iter().map(draw).collect();
         let whole = Region { top: 0, left: 0, height, width };

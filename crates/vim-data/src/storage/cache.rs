@@ -97,6 +97,8 @@ fn files(part: &Part, folder: Option<&Path>, env_paths: &EnvPaths) -> Vec<PathBu
     if let Part::Half { half, of, .. } = part {
         // An archive holds several.
         name.push_str(&format!("-{half:?}-{of:?}").to_lowercase());
+    } else if let Part::Tree { folder, .. } = part {
+        name.push_str(&format!("-{folder}"));
     }
     // The hash of the path tells data of one name apart in a shared folder.
     let hash = blake3::hash(root.as_os_str().as_encoded_bytes()).to_hex();
@@ -123,6 +125,7 @@ fn list(part: &Part) -> Result<(Index, Vec<FileStamp>), DataError> {
         }
         Part::Pack { root } => of_pack(root)?,
         Part::Half { root, half, of } => halves::list(root, *half, *of)?,
+        Part::Tree { root, folder } => halves::tree(root, folder)?,
     };
     stamps.extend(more);
     Ok((index, stamps))

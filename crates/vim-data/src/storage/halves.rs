@@ -1,4 +1,5 @@
-//! The two halves of a dataset of pairs: images in one folder of a tree, label maps in another.
+//! Images in one folder of a tree: the two halves of a dataset of pairs, images in one and label
+//! maps in another, and the images of a dataset of objects.
 //!
 //! The tree is a folder, or lies in a zip or a tar, which is read in place.
 
@@ -75,6 +76,20 @@ pub(crate) fn list(
     half: Half,
     of: HalfOf,
 ) -> Result<(Index, Vec<FileStamp>), DataError> {
+    list_those(root, |name| is_in(name, half, of))
+}
+
+/// Lists all images below a folder, or those of an archive that are in a folder of the name
+/// `folder`.
+pub(crate) fn tree(root: &Path, folder: &str) -> Result<(Index, Vec<FileStamp>), DataError> {
+    list_those(root, |name| name.split('/').rev().skip(1).any(|part| part == folder))
+}
+
+/// Lists all images below a folder, or those of an archive whose path fits.
+fn list_those(
+    root: &Path,
+    fits: impl Fn(&str) -> bool,
+) -> Result<(Index, Vec<FileStamp>), DataError> {
     if root.is_dir() {
         return folder::below(root);
     }
@@ -82,7 +97,7 @@ pub(crate) fn list(
     let members = if is_zip(root) { of_zip(root)? } else { tars::files(root)? };
     let (mut found, mut skipped) = (Vec::new(), Skipped::default());
     for (name, offset, bytes) in members {
-        if is_hidden(&name) || !is_in(&name, half, of) {
+        if is_hidden(&name) || !fits(&name) {
             continue;
         }
         let file = || Location { path: root.to_owned(), member: Some(name.clone()) };

@@ -52,8 +52,10 @@ impl Images {
     pub(crate) fn archives(&self) -> &[PathBuf] {
         match self.cached.part {
             Part::Archives { .. } | Part::Pack { .. } => &self.cached.index.containers,
-            Part::Half { ref root, .. } if !root.is_dir() => &self.cached.index.containers,
-            Part::Classes { .. } | Part::Flat { .. } | Part::Half { .. } => &[],
+            Part::Half { ref root, .. } | Part::Tree { ref root, .. } if !root.is_dir() => {
+                &self.cached.index.containers
+            }
+            Part::Classes { .. } | Part::Flat { .. } | Part::Half { .. } | Part::Tree { .. } => &[],
         }
     }
 
@@ -121,7 +123,7 @@ impl Images {
 
     /// Whether the files are entries of a zip, whose extents begin with a header.
     fn is_zip(&self) -> bool {
-        matches!(&self.cached.part, Part::Half { root, .. } if is_zip(root))
+        matches!(&self.cached.part, Part::Half { root, .. } | Part::Tree { root, .. } if is_zip(root))
     }
 
     /// Replaces the content of `into` by the file, without comparing its checksum.

@@ -31,6 +31,8 @@ pub(crate) enum Part {
     /// The images or the label maps of pairs, which have no classes: a folder, or the archive that
     /// the folder is in.
     Half { root: PathBuf, half: Half, of: HalfOf },
+    /// Images without classes: a folder, or those of an archive that are in a folder of this name.
+    Tree { root: PathBuf, folder: String },
 }
 
 impl Part {
@@ -41,7 +43,8 @@ impl Part {
             | Self::Flat { root, .. }
             | Self::Archives { root, .. }
             | Self::Pack { root }
-            | Self::Half { root, .. } => root,
+            | Self::Half { root, .. }
+            | Self::Tree { root, .. } => root,
         }
     }
 
@@ -50,7 +53,9 @@ impl Part {
         match self {
             Self::Flat { list, .. } => Some(list),
             Self::Archives { list, .. } => list.as_deref(),
-            Self::Classes { .. } | Self::Pack { .. } | Self::Half { .. } => None,
+            Self::Classes { .. } | Self::Pack { .. } | Self::Half { .. } | Self::Tree { .. } => {
+                None
+            }
         }
     }
 }

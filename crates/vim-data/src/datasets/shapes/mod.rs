@@ -8,11 +8,13 @@
 //! class is the same grey, and a linear classifier of pixels hardly beats chance. Likewise a
 //! mirrored image is as likely as the image, in the same class.
 
+mod objects;
 mod scene;
 mod scenes;
 
 use std::sync::Arc;
 
+use objects::ShapeObjects;
 use scene::Scene;
 use scenes::Scenes;
 use schemars::JsonSchema;
@@ -152,6 +154,11 @@ fn open(config: &DataConfig) -> Result<Splits, DataError> {
 /// All parts with label maps.
 pub(super) fn open_scenes(config: &DataConfig) -> Result<Splits, DataError> {
     parts(config, |shapes| Scenes::new(shapes, config.shapes.background))
+}
+
+/// All parts with objects.
+pub(super) fn open_objects(config: &DataConfig) -> Result<Splits, DataError> {
+    parts(config, ShapeObjects::new)
 }
 
 fn parts<D: Dataset + 'static>(

@@ -99,6 +99,20 @@ impl Scene {
         }
     }
 
+    /// `side` by `side` small figures that touch, in the place of this one.
+    pub(super) fn crowd(&self, side: usize) -> Vec<Self> {
+        let share = 1.0 / side as f32;
+        let (radius, period) = (self.radius * share, self.period * share);
+        let along = |place: usize, axis: usize| {
+            self.centre[axis] - self.radius + (2 * place + 1) as f32 * radius
+        };
+        let small = |at: usize| {
+            let centre = [along(at % side, 0), along(at / side, 1)];
+            Self { centre, radius, period, ..*self }
+        };
+        (0..side * side).map(small).collect()
+    }
+
     /// Draws the pixels, anti-aliased, with its noise from `rng`.
     ///
     /// # Shapes

@@ -37,15 +37,19 @@ impl Scenes {
         Self { shapes, class_names: names, maps }
     }
 
-    fn draw(&self, rng: &mut ChaCha8Rng) -> (Vec<Scene>, Vec<u8>) {
-        let size = self.shapes.image_size;
-        let count = 1 + below(rng, FIGURES);
+    /// The figures of an image of `shapes` with their classes, and what its noise is drawn from.
+    pub(super) fn figures(shapes: &Shapes, index: usize) -> (ChaCha8Rng, Vec<(Scene, u32)>) {
+        let Shapes { part, image_size, seed, .. } = *shapes;
+        let key = [seed, part as u64, index as u64];
+        let mut rng = rng::keyed("vim-data scenes v2", &key);
+        let count = 1 + below(&mut rng, FIGURES);
         let figure = |_| {
-            let class = below(rng, CLASS_NAMES.len() as u32);
-            let scale = uniform(rng, SCALE[0], SCALE[1]);
-            (Scene::draw_scaled(rng, size, class, scale), class as u8 + 1)
+            let class = below(&mut rng, CLASS_NAMES.len() as u32);
+            let scale = uniform(&mut rng, SCALE[0], SCALE[1]);
+            (Scene::draw_scaled(&mut rng, image_size, class, scale), class)
         };
-        (0..count).map(figure).unzip()
+        let figures = (0..count).map(figure).collect();
+        (rng, figures)
     }
 }
 
@@ -76,14 +80,14 @@ impl Dataset for Scenes {
     }
 
     fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
-        let Shapes { part, image_size, seed, .. } = self.shapes;
-        let mut rng = rng::keyed("vim-data scenes v2", &[seed, part as u64, index as u64]);
-        let (scenes, classes) = self.draw(&mut rng);
+        let image_size = self.shapes.image_size;
+        let (mut rng, figures) = Self::figures(&self.shapes, index);
+        let (scenes, classes): (Vec<Scene>, Vec<u32>) = figures.into_iter().unzip();
         let pixels = image_size * image_size;
         into.clear();
         into.resize(4 * pixels, 0);
         let (image, labels) = into.split_at_mut(3 * pixels);
-        let covers = |at: usize, number: usize| labels[at] = classes[number];
+        let covers = |at: usize, number: usize| labels[at] = classes[number] as u8 + 1;
         Scene::render_all(&scenes, &mut rng, image_size, image, covers);
         PairBytes::seal(into, 3 * pixels);
         Ok(())

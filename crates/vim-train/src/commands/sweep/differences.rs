@@ -90,9 +90,11 @@ pub(super) fn thumbnails(sweep: &Sweep, differences: &Differences) -> Vec<Option
 fn open(config: &Config) -> Option<Split> {
     match config.data.dataset {
         DatasetKind::Shapes | DatasetKind::Cifar10 | DatasetKind::Cifar100 => {}
-        DatasetKind::Imagenet | DatasetKind::Folder | DatasetKind::Ade20k | DatasetKind::Pairs => {
-            return None;
-        }
+        DatasetKind::Imagenet
+        | DatasetKind::Folder
+        | DatasetKind::Ade20k
+        | DatasetKind::Pairs
+        | DatasetKind::Coco => return None,
     }
     let data = vim_data::DataConfig { stage: Stage::Off, ..config.data.clone() };
     Some(vim_data::open(&data, config.run.seed).ok()?.test)

@@ -1,0 +1,93 @@
+//! Annotations as objects of images, and back.
+
+use std::collections::HashMap;
+
+use hotcoco::{Annotation, Category, Dataset, Image};
+
+use super::fault;
+use super::file::CocoAnnotations;
+use crate::error::{DataError, Location};
+use crate::objects::{ImageObjects, Mask, Object, ObjectError};
+use crate::split::Split;
+
+impl CocoAnnotations {
+    /// Numbers of the categories, ascending: those of the classes in their order.
+    pub(crate) fn categories(&self) -> Vec<u64> {
+        self.content.categories.iter().map(|category| category.id).collect()
+    }
+
+    /// The file's name and the objects of each image, or what is wrong with them.
+    pub(crate) fn into_images(self) -> Vec<(String, Result<ImageObjects, ObjectError>)> {
+        let classes: HashMap<u64, u32> = self.categories().into_iter().zip(0..).collect();
+        let places: HashMap<u64, usize> =
+            self.content.images.iter().enumerate().map(|(at, image)| (image.id, at)).collect();
+        let of = |image: Image| {
+            let (id, size) = (image.id, [image.height as usize, image.width as usize]);
+            (image.file_name, Ok(ImageObjects { id, size, objects: Vec::new() }))
+        };
+        let mut images: Vec<(String, Result<ImageObjects, ObjectError>)> =
+            self.content.images.into_iter().map(of).collect();
+        for annotation in self.content.annotations {
+            let (_, image) = &mut images[places[&annotation.image_id]];
+            let Ok(of_image) = image else { continue };
+            let (id, class) = (annotation.id, classes[&annotation.category_id]);
+            match object(annotation, class, of_image.size) {
+                Ok(object) => of_image.objects.push(object),
+                Err(why) => *image = Err(ObjectError::Annotation { id, why }),
+            }
+        }
+        images
+    }
+
+    /// The annotations of the images of a split, whose files are not read.
+    ///
+    /// # Errors
+    /// If the annotations of an image cannot be used.
+    pub fn of(split: &Split) -> Result<Self, DataError> {
+        let dataset = split.dataset();
+        let numbers = dataset.object_classes().map_or(&[][..], |classes| &classes.categories);
+        let category = |(&id, name): (&u64, &String)| Category {
+            id,
+            name: name.clone(),
+            ..Category::default()
+        };
+        let categories = numbers.iter().zip(dataset.class_names()).map(category).collect();
+        let (mut images, mut annotations) = (Vec::new(), Vec::new());
+        for index in (0..split.len()).map(|position| split.index(position)) {
+            let ImageObjects { id: image_id, size, objects } =
+                dataset.objects(index).map_err(|error| DataError::BadImage {
+                    name: dataset.name(index),
+                    reason: error.to_string(),
+                })?;
+            let [height, width] = size.map(|side| side as u32);
+            let file_name = dataset.name(index);
+            images.push(Image { id: image_id, file_name, height, width, ..Image::default() });
+            annotations.extend(objects.into_iter().map(|object| Annotation {
+                id: object.id,
+                image_id,
+                category_id: numbers[object.class as usize],
+                bbox: Some(object.bbox),
+                area: object.area,
+                segmentation: Some(object.mask.segmentation()),
+                iscrowd: object.crowd,
+                ..Annotation::default()
+            }));
+        }
+        let content = Dataset { images, annotations, categories, ..Dataset::default() };
+        let path = "the annotations of the data".into();
+        Self::new(content, Location { path, member: None })
+    }
+}
+
+fn object(annotation: Annotation, class: u32, size: [usize; 2]) -> Result<Object, String> {
+    let size = size.map(|side| side as u32);
+    if let Some(why) = fault(&annotation, size) {
+        return Err(why);
+    }
+    let Annotation { id, bbox, area, iscrowd, segmentation, .. } = annotation;
+    let mask = segmentation.and_then(|mask| Mask::of(mask, size));
+    let no_mask = || "has no mask".to_owned();
+    let mask = mask.filter(|mask| *mask != Mask::Polygons(Vec::new())).ok_or_else(no_mask)?;
+    let bbox = bbox.ok_or_else(|| "has no box".to_owned())?;
+    Ok(Object { id, class, bbox, area, crowd: iscrowd, mask })
+}

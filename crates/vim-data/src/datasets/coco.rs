@@ -1,0 +1,281 @@
+//! Images with COCO's annotations, in folders or in the archives as published.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use zip::ZipArchive;
+use zip::result::ZipError;
+
+use super::DataConfig;
+use super::image_files::start_staging;
+use crate::coco::CocoAnnotations;
+use crate::dataset::{Dataset, Encoding, Fingerprint};
+use crate::dense::ClassList;
+use crate::error::{DataError, Location, SourceError};
+use crate::objects::{ImageObjects, ObjectClasses, ObjectError};
+use crate::statistics::Statistics;
+use crate::storage::images::Images;
+use crate::storage::layout::Part;
+use crate::storage::staging::Staging;
+use crate::storage::{EnvPaths, cache};
+
+/// One part of a dataset with COCO's annotations.
+#[derive(Debug)]
+pub struct Coco {
+    images: Images,
+    /// Of each image: its index among the files, and its objects or what is wrong with them.
+    entries: Vec<(usize, Result<ImageObjects, ObjectError>)>,
+    classes: Vec<String>,
+    object_classes: ObjectClasses,
+}
+
+/// The two parts of a dataset with COCO's annotations.
+#[derive(Debug)]
+pub struct CocoSources {
+    /// Trained on: all images with an object that is no crowd.
+    pub train: Coco,
+    /// The published validation images: measured at the end.
+    pub val: Coco,
+    /// Oddities that are no errors, a line each.
+    pub notes: Vec<String>,
+    /// The copying of archives to the node's disk, if there is any.
+    pub staging: Option<Arc<Staging>>,
+}
+
+/// The folder of annotations, and the archive that has it.
+const ANNOTATIONS: &str = "annotations";
+const ANNOTATIONS_ZIP: &str = "annotations_trainval2017.zip";
+/// Most bytes of a file of annotations in an archive; those of COCO's training part are 448 MB.
+const MOST: u64 = 16 << 30;
+
+/// Finds the images and reads the annotations that a configuration of `coco` names.
+///
+/// # Errors
+/// If a folder or a file is missing, the annotations are not of COCO's format or name an image that
+/// is not there, or the parts differ in their classes.
+pub fn open_coco(config: &DataConfig, env_paths: &EnvPaths) -> Result<CocoSources, DataError> {
+    let root = config.required_path()?;
+    let root = &root.canonicalize().map_err(DataError::io(root))?;
+    let mut notes = Vec::new();
+    let mut part = |name: &str| -> Result<Coco, DataError> {
+        let images = open_images(root, name, config, env_paths, &mut notes)?;
+        let annotations = annotations(root, name)?;
+        Coco::new(images, annotations, name)
+    };
+    let (mut train, mut val) = (part("train2017")?, part("val2017")?);
+    if (&train.classes, &train.object_classes) != (&val.classes, &val.object_classes) {
+        let (ours, theirs) = (&train.classes, &val.classes);
+        let extra = theirs.iter().find(|class| !ours.contains(class));
+        let extra = extra.map(|class| format!("only the former has `{class}`"));
+        let numbered = "their names or numbers are others".to_owned();
+        return Err(SourceError::Classes {
+            train: train.images.root().to_owned(),
+            train_classes: ours.len(),
+            val: val.images.root().to_owned(),
+            val_classes: theirs.len(),
+            difference: extra.unwrap_or(numbered),
+            advice: "",
+        }
+        .into());
+    }
+    let all = train.entries.len();
+    train.entries.retain(|(_, objects)| match objects {
+        Ok(objects) => objects.objects.iter().any(|object| !object.crowd),
+        // What is wrong is told when it is read.
+        Err(_) => true,
+    });
+    if train.entries.is_empty() {
+        return Err(SourceError::Empty(train.images.root().to_owned()).into());
+    }
+    let without = all - train.entries.len();
+    if without > 0 {
+        notes.push(format!(
+            "{without} of {all} training images have no objects but crowds and are left out"
+        ));
+    }
+    let halves = &mut [&mut train.images, &mut val.images];
+    let staging = start_staging(halves, &mut notes, config.stage, env_paths)?;
+    Ok(CocoSources { train, val, notes, staging })
+}
+
+/// Something is not where the layout has it.
+fn missing(root: &Path, what: &str, expected: &'static str) -> DataError {
+    SourceError::NoHalf { path: root.to_owned(), what: what.to_owned(), expected }.into()
+}
+
+/// The images of the part `name`: a folder or a zip.
+fn open_images(
+    root: &Path,
+    name: &str,
+    config: &DataConfig,
+    env_paths: &EnvPaths,
+    notes: &mut Vec<String>,
+) -> Result<Images, DataError> {
+    let zip = format!("{name}.zip");
+    let places = [root.join(name), root.join("images").join(name), root.join(zip)];
+    let place = places.into_iter().find(|place| place.exists());
+    let place = place.ok_or_else(|| match name {
+        "train2017" => missing(root, "training images", "train2017` or `train2017.zip"),
+        _ => missing(root, "validation images", "val2017` or `val2017.zip"),
+    })?;
+    let part = Part::Tree { root: place, folder: name.to_owned() };
+    let cached = cache::open(part, config.index_cache.as_deref(), env_paths)?;
+    notes.extend(cached.index.notes.iter().chain(&cached.notes).cloned());
+    Images::new(cached, vec![String::new()])
+}
+
+/// The annotations of the part `name`, out of their folder or their zip.
+fn annotations(root: &Path, name: &str) -> Result<CocoAnnotations, DataError> {
+    let file = format!("instances_{name}.json");
+    let unpacked = root.join(ANNOTATIONS).join(&file);
+    if unpacked.is_file() {
+        return CocoAnnotations::read(&unpacked);
+    }
+    let zip = root.join(ANNOTATIONS_ZIP);
+    if !zip.is_file() {
+        let expected = match name {
+            "train2017" => "annotations/instances_train2017.json` or `annotations_trainval2017.zip",
+            _ => "annotations/instances_val2017.json` or `annotations_trainval2017.zip",
+        };
+        return Err(missing(root, "annotations", expected));
+    }
+    let member = format!("{ANNOTATIONS}/{file}");
+    let bytes = unzipped(&zip, &member)?;
+    CocoAnnotations::parse(&bytes, Location { path: zip, member: Some(member) })
+}
+
+/// The content of a member of a zip.
+fn unzipped(zip: &Path, member: &str) -> Result<Vec<u8>, DataError> {
+    let wrong = |why: String| {
+        let file = Location { path: zip.to_owned(), member: Some(member.to_owned()) };
+        DataError::from(SourceError::Zip { file, why })
+    };
+    let file = File::open(zip).map_err(DataError::io(zip))?;
+    let archive = ZipArchive::new(BufReader::new(file));
+    let mut archive = archive.map_err(|error| wrong(error.to_string()))?;
+    let entry = archive.by_name(member).map_err(|error| match error {
+        ZipError::FileNotFound => wrong("there is no such member".to_owned()),
+        other => wrong(other.to_string()),
+    })?;
+    let mut bytes = Vec::new();
+    let read = entry.take(MOST).read_to_end(&mut bytes);
+    read.map_err(|error| wrong(error.to_string()))?;
+    Ok(bytes)
+}
+
+impl Coco {
+    /// The part `folder` of these images.
+    fn new(images: Images, annotations: CocoAnnotations, folder: &str) -> Result<Self, DataError> {
+        let places: HashMap<String, usize> =
+            (0..images.len()).map(|at| (name_in(&images, at, folder), at)).collect();
+        let (names, categories) = (annotations.class_names(), annotations.categories());
+        let file = annotations.file().clone();
+        let entry = |(name, objects): (String, Result<ImageObjects, ObjectError>)| {
+            let Some(&place) = places.get(&name) else {
+                let why = format!("it names `{name}`, which is not in {}", images.root().display());
+                return Err(SourceError::Coco { file: file.clone(), what: "annotations", why });
+            };
+            Ok((place, objects))
+        };
+        let entries = annotations.into_images().into_iter().map(entry);
+        let mut entries = entries.collect::<Result<Vec<_>, _>>()?;
+        // In the order of the files, so that archives are read from front to back.
+        entries.sort_by_key(|&(place, _)| place);
+        let ClassList { names: classes, colours } = match ClassList::coco() {
+            known if known.names == names => known,
+            _ => ClassList::of_names(names),
+        };
+        let object_classes = ObjectClasses { categories, colours };
+        Ok(Self { images, entries, classes, object_classes })
+    }
+
+    /// The image files, among them those without annotations.
+    pub fn images(&self) -> &Images {
+        &self.images
+    }
+
+    /// The index of an image among the files.
+    pub fn place(&self, index: usize) -> usize {
+        self.entries[index].0
+    }
+}
+
+/// The path of an image below the folder of its part.
+fn name_in(images: &Images, index: usize, folder: &str) -> String {
+    let Location { path, member } = images.location(index);
+    match member {
+        Some(member) => {
+            let below = format!("{folder}/");
+            let start = member.find(&below).map_or(0, |at| at + below.len());
+            member[start..].to_owned()
+        }
+        None => path.strip_prefix(images.root()).unwrap_or(&path).to_string_lossy().into_owned(),
+    }
+}
+
+impl Dataset for Coco {
+    fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn encoding(&self) -> Encoding {
+        Encoding::Files
+    }
+
+    fn class_names(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// Of an image with objects, 0: they have the classes.
+    fn label(&self, _index: usize) -> u32 {
+        0
+    }
+
+    fn object_classes(&self) -> Option<&ObjectClasses> {
+        Some(&self.object_classes)
+    }
+
+    fn objects(&self, index: usize) -> Result<ImageObjects, ObjectError> {
+        self.entries[index].1.clone()
+    }
+
+    fn name(&self, index: usize) -> String {
+        self.images.name(self.place(index))
+    }
+
+    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
+        self.images.read(self.place(index), into)
+    }
+
+    fn statistics(&self) -> Statistics {
+        Statistics::IMAGENET
+    }
+
+    /// The hash of the classes, and of each image's file name and its objects' classes and boxes in
+    /// order: the same data have one fingerprint in folders and in archives.
+    fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(|hasher| {
+            hasher.update(b"objects");
+            for class in &self.classes {
+                hasher.update(&(class.len() as u64).to_le_bytes()).update(class.as_bytes());
+            }
+            for (place, objects) in &self.entries {
+                let name = self.images.file_name(*place);
+                let objects = objects.as_ref().map_or(&[][..], |objects| &objects.objects);
+                for word in [name.len(), objects.len()] {
+                    hasher.update(&(word as u64).to_le_bytes());
+                }
+                hasher.update(name.as_bytes());
+                for object in objects {
+                    hasher.update(&object.class.to_le_bytes());
+                    object.bbox.iter().for_each(|x| {
+                        hasher.update(&x.to_le_bytes());
+                    });
+                }
+            }
+        })
+    }
+}

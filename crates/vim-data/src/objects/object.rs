@@ -1,0 +1,85 @@
+//! Objects as they are annotated, and as a model's targets.
+
+use super::mask::Mask;
+use crate::decode::DecodeError;
+
+/// An object of an image as annotated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    /// Number of the annotation.
+    pub id: u64,
+    /// Its class, from 0.
+    pub class: u32,
+    /// x, y, width and height in pixels.
+    pub bbox: [f64; 4],
+    /// Pixels that it is said to cover; left out, its mask tells.
+    pub area: Option<f64>,
+    /// Whether it stands for many objects: nothing learns from it, and what is found in it counts
+    /// neither as right nor as wrong.
+    pub crowd: bool,
+    /// Its pixels.
+    pub mask: Mask,
+}
+
+/// The objects of an image.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ImageObjects {
+    /// Number of the image, in files of detections.
+    pub id: u64,
+    /// Its height and width as annotated.
+    pub size: [usize; 2],
+    /// The objects in the order of the annotations.
+    pub objects: Vec<Object>,
+}
+
+/// The classes of a dataset's objects, besides their names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectClasses {
+    /// Number of each class in files of annotations and detections, ascending.
+    pub categories: Vec<u64>,
+    /// Colour of each class in pictures, red, green and blue.
+    pub colours: Vec<[u8; 3]>,
+}
+
+/// What is to be found in an image as a model sees it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Targets {
+    /// Rows and columns of the image's content, the upper left part of what the model sees.
+    pub size: [usize; 2],
+    /// x0, y0, x1 and y1 of each object in pixels.
+    pub boxes: Vec<[f32; 4]>,
+    /// Class of each object, from 0.
+    pub classes: Vec<u32>,
+    /// Pixels of each object; runs are of the whole of what the model sees.
+    pub masks: Vec<Mask>,
+}
+
+/// Why an image and its objects cannot be used. Each text follows the image's name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ObjectError {
+    /// The image cannot be decoded.
+    #[error(transparent)]
+    Image(#[from] DecodeError),
+    /// It is of another size than the annotations say.
+    #[error(
+        "has {} × {} pixels, and {} × {} in the annotations; they are of another image",
+        image[0], image[1], annotated[0], annotated[1]
+    )]
+    Size {
+        /// Height and width of the image.
+        image: [usize; 2],
+        /// Height and width as annotated.
+        annotated: [usize; 2],
+    },
+    /// An annotation that cannot be used.
+    #[error("has annotation {id}, which {why}")]
+    Annotation {
+        /// Number of the annotation.
+        id: u64,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The dataset has no objects.
+    #[error("has no annotated objects")]
+    None,
+}

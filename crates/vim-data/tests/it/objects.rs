@@ -1,0 +1,240 @@
+//! Images with objects: procedural ones, batches of them, and their evaluation.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::json;
+use vim_data::mask_ops::Rle;
+use vim_data::object_ops::fitted;
+use vim_data::{
+    Batch, CocoAnnotations, CocoDetections, CocoEvaluation, CocoKind, DataError, Detection,
+    EvalPairs, EvalScenes, IGNORED, ImageObjects, Loader, LoaderConfig, Mask, ObjectRecipe, OnBad,
+    Pixels, Purpose, Targets,
+};
+
+use crate::coco_tree::{
+    SIDE, drawn, epoch, files, open, scenes, shapes, spoiled, training, write_folder, write_zips,
+};
+
+/// If this fails, every published figure on them is void: change the version in the key instead.
+#[test]
+fn objects_of_shapes_are_pinned() {
+    let mut hasher = blake3::Hasher::new();
+    for scene in scenes(&drawn().train) {
+        hasher.update(&scene.image.data);
+        hasher.update(format!("{:?}", scene.objects).as_bytes());
+    }
+    assert_eq!(hasher.finalize().to_hex()[..16], *"ccb8b5cdab3f9327");
+}
+
+#[test]
+fn objects_are_what_is_seen_of_the_scenes_of_segmentation() {
+    let config = shapes(200);
+    let objects = scenes(&vim_data::open_detection(&config, 0).unwrap().train);
+    let pairs = vim_data::open_segmentation(&config, 0).unwrap().train;
+    let pairs = EvalPairs::new(&pairs, (0..pairs.len()).collect(), 2, OnBad::Fail).unwrap();
+    let (mut crowds, mut all, mut alike) = (0, 0, 0);
+    let mut ids = BTreeSet::new();
+    for (scene, pair) in objects.iter().zip(pairs) {
+        let pair = pair.unwrap().unwrap();
+        let mut labels = vec![IGNORED; SIDE * SIDE];
+        for object in &scene.objects.objects {
+            assert!(ids.insert(object.id), "a number of its own");
+            let pixels = object.mask.pixels([SIDE; 2]);
+            let places: Vec<usize> = (0..SIDE * SIDE).filter(|&at| pixels[at] == 1).collect();
+            assert_eq!(object.area, Some(places.len() as f64));
+            let ends = |of: fn(usize) -> usize| {
+                let along = places.iter().map(|&at| of(at));
+                (along.clone().min().unwrap() as f64, along.max().unwrap() as f64 + 1.0)
+            };
+            let ((left, right), (top, below)) = (ends(|at| at % SIDE), ends(|at| at / SIDE));
+            assert_eq!(object.bbox, [left, top, right - left, below - top]);
+            for at in places {
+                assert_eq!(labels[at], IGNORED, "a pixel is of one object");
+                labels[at] = object.class as u8;
+            }
+        }
+        let of_image = scene.objects.objects.iter();
+        crowds += of_image.clone().filter(|object| object.crowd).count();
+        all += of_image.len();
+        if !of_image.clone().any(|object| object.crowd) && scene.image == pair.image {
+            assert_eq!(labels, pair.map.labels);
+            alike += 1;
+        }
+    }
+    // One in ten of 200 scenes' 3.5 figures; all the others are those of segmentation.
+    assert!((40..=100).contains(&crowds) && all > 500, "{crowds} of {all}");
+    assert!(alike > 120, "{alike}");
+}
+
+/// Checks that every target lies in the image's content and is around its mask.
+fn check(targets: &Targets, size: usize) {
+    assert_eq!(targets.boxes.len(), targets.classes.len());
+    assert_eq!(targets.boxes.len(), targets.masks.len());
+    let [rows, columns] = targets.size.map(|side| side as f32);
+    for (&[x0, y0, x1, y1], mask) in targets.boxes.iter().zip(&targets.masks) {
+        assert!(0.0 <= x0 && x0 < x1 && x1 <= columns, "{targets:?}");
+        assert!(0.0 <= y0 && y0 < y1 && y1 <= rows, "{targets:?}");
+        let pixels = mask.pixels([size; 2]);
+        for at in (0..size * size).filter(|&at| pixels[at] == 1) {
+            let (x, y) = ((at % size) as f32, (at / size) as f32);
+            assert!(x > x0 - 1.0 && x < x1 && y > y0 - 1.0 && y < y1, "{x} {y} {mask:?}");
+        }
+    }
+}
+
+#[test]
+fn batches_are_the_same_whatever_the_threads_and_the_files() {
+    let root = tempfile::tempdir().unwrap();
+    write_zips(root.path(), &files(false));
+    let splits = open(root.path()).unwrap();
+    let batches = epoch(&splits.train, training(1));
+    assert!(!batches.is_empty());
+    assert_eq!(epoch(&splits.train, training(3)), batches);
+    for batch in &batches {
+        assert_eq!((batch.targets.len(), batch.images.len()), (4, 4 * 3 * SIDE * SIDE));
+        batch.targets.iter().for_each(|targets| check(targets, SIDE));
+        for (slot, targets) in batch.targets.iter().enumerate() {
+            let padded = batch.erased.iter().filter(|(of, _)| *of == slot);
+            let padded: usize = padded.map(|(_, one)| one.region.height * one.region.width).sum();
+            assert_eq!(padded, SIDE * SIDE - targets.size[0] * targets.size[1]);
+        }
+    }
+    // Small ones are there as well as large ones.
+    let sizes: Vec<[usize; 2]> =
+        batches.iter().flat_map(|batch| batch.targets.iter().map(|one| one.size)).collect();
+    assert!(sizes.contains(&[SIDE; 2]) && sizes.iter().any(|size| size[0] < SIDE / 2));
+    // A later start makes the same.
+    let loader = Loader::new(splits.train.clone(), training(2)).unwrap();
+    let late: Vec<Batch> = loader.epoch(1, 1).map(Result::unwrap).collect();
+    assert_eq!(late, batches[1..]);
+    // The images of a batch are described by what was done to them.
+    let described = loader.describe(loader.batches_per_epoch() as u64).unwrap();
+    let indices: Vec<usize> = described.iter().map(|one| one.index).collect();
+    assert_eq!(indices, batches[0].indices);
+    for (one, targets) in described.iter().zip(&batches[0].targets) {
+        assert_eq!(one.objects.unwrap().resized.map(|side| side.min(SIDE)), targets.size);
+    }
+}
+
+#[test]
+fn polygons_are_carried_along_exactly() {
+    let root = tempfile::tempdir().unwrap();
+    write_folder(root.path(), &files(true));
+    let train = open(root.path()).unwrap().train;
+    let loader = Loader::new(train.clone(), training(1)).unwrap();
+    for number in 0..8 {
+        let described = loader.describe(number).unwrap();
+        let batch = loader.batches(number..number + 1).next().unwrap().unwrap();
+        for (one, targets) in described.iter().zip(&batch.targets) {
+            let plan = one.objects.unwrap();
+            check(targets, SIDE);
+            let ImageObjects { objects, .. } = train.dataset().objects(one.index).unwrap();
+            // The polygons are the boxes: what is left of the one is what is left of the other.
+            let scale = [1, 0].map(|axis| plan.resized[axis] as f64 / SIDE as f64);
+            let moved = objects.iter().filter(|object| !object.crowd).filter_map(|object| {
+                let [x, y, width, height] = object.bbox;
+                let x = if plan.flip { SIDE as f64 - x - width } else { x };
+                let [content_y, content_x] = targets.size.map(|side| side as f64);
+                let x = [x, x + width]
+                    .map(|x| (x * scale[0] - plan.corner[1] as f64).clamp(0.0, content_x) as f32);
+                let y = [y, y + height]
+                    .map(|y| (y * scale[1] - plan.corner[0] as f64).clamp(0.0, content_y) as f32);
+                (x[0] < x[1] && y[0] < y[1]).then_some(([x[0], y[0], x[1], y[1]], object.class))
+            });
+            let moved: Vec<([f32; 4], u32)> = moved.collect();
+            assert_eq!(moved.len(), targets.boxes.len(), "{plan:?}");
+            for ((moved, class), (ours, of)) in
+                moved.iter().zip(targets.boxes.iter().zip(&targets.classes))
+            {
+                assert_eq!(class, of);
+                let far = moved.iter().zip(ours).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(far < 1e-4, "{moved:?} {ours:?}");
+            }
+        }
+    }
+}
+
+/// Where nothing is resized or cut, nothing changes but for the mirror.
+#[test]
+fn runs_are_mirrored_with_the_image() {
+    let recipe = ObjectRecipe { scale: [1.0, 1.0], hflip: 1.0 };
+    let config = LoaderConfig { purpose: Purpose::Objects(recipe), ..training(1) };
+    let train = drawn().train;
+    for batch in epoch(&train, config) {
+        let images = batch.images.chunks_exact(3 * SIDE * SIDE);
+        for ((&index, image), targets) in batch.indices.iter().zip(images).zip(&batch.targets) {
+            let scene = scenes(&train.only(vec![index])).swap_remove(0);
+            let mirrored = |row: usize, column: usize| row * SIDE + SIDE - 1 - column;
+            for (row, column) in (0..SIDE).flat_map(|y| (0..SIDE).map(move |x| (y, x))) {
+                let (to, from) = (row * SIDE + column, mirrored(row, column));
+                assert_eq!(image[3 * to..][..3], scene.image.data[3 * from..][..3]);
+            }
+            let objects = scene.objects.objects.iter().filter(|object| !object.crowd);
+            let objects: Vec<_> = objects.collect();
+            assert_eq!(objects.len(), targets.masks.len());
+            for (object, mask) in objects.iter().zip(&targets.masks) {
+                let (ours, theirs) = (mask.pixels([SIDE; 2]), object.mask.pixels([SIDE; 2]));
+                let places = (0..SIDE).flat_map(|y| (0..SIDE).map(move |x| (y, x)));
+                assert!({ places }.all(|(y, x)| ours[y * SIDE + x] == theirs[mirrored(y, x)]));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_evaluation_reads_whole_images_and_fails_or_counts_bad_ones() {
+    let (_root, folder) = spoiled("val2017", false, "/annotations/0/segmentation", json!([[1, 2]]));
+    let test = open(&folder).unwrap().test;
+    let all = |on_bad| EvalScenes::new(&test, (0..6).collect(), 2, on_bad).unwrap();
+    assert!(all(OnBad::Fail).any(|scene| matches!(scene, Err(DataError::BadImage { .. }))));
+    let results: Vec<_> = all(OnBad::CountAsWrong).map(Result::unwrap).collect();
+    assert_eq!(results.iter().filter(|scene| scene.is_err()).count(), 1);
+    let error = CocoAnnotations::of(&test).unwrap_err().to_string();
+    assert!(error.contains("a polygon of 2 numbers"), "{error}");
+    let Pixels { height, width, .. } = scenes(&drawn().test)[0].image;
+    assert_eq!(fitted([height, width], 2 * SIDE), [2 * SIDE; 2]);
+}
+
+#[test]
+fn what_is_annotated_scores_1_and_is_read_as_it_was_written() {
+    let test = drawn().test;
+    let truths = CocoAnnotations::of(&test).unwrap();
+    let categories = &test.dataset().object_classes().unwrap().categories;
+    let found = scenes(&test).into_iter().flat_map(|scene| {
+        let image = scene.objects.id;
+        let seen = scene.objects.objects.into_iter().filter(|object| !object.crowd);
+        seen.map(move |object| Detection {
+            image,
+            category: categories[object.class as usize],
+            score: 0.5,
+            bbox: object.bbox,
+            mask: Some(object.mask),
+        })
+    });
+    let found = CocoDetections::of(&truths, found).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("detections.json");
+    fs::write(&path, found.json()).unwrap();
+    let read = CocoDetections::read(&path, &truths).unwrap();
+    assert_eq!(read.json(), found.json());
+    for kind in [CocoKind::Bbox, CocoKind::Segm] {
+        for found in [&found, &read] {
+            let scores = CocoEvaluation::new(&truths, found, kind).unwrap().scores();
+            assert!((scores.numbers[0].unwrap() - 1.0).abs() < 1e-12, "{scores:?}");
+        }
+    }
+    let stray = Detection { image: 99, category: 1, score: 0.5, bbox: [0.0; 4], mask: None };
+    let error = CocoDetections::of(&truths, [stray]).unwrap_err().to_string();
+    assert!(error.contains("image 99"), "{error}");
+    let small = Rle { h: 1, w: 1, counts: vec![1] };
+    let misfit = Detection {
+        image: 1,
+        category: 1,
+        score: 0.5,
+        bbox: [0.0; 4],
+        mask: Some(Mask::Runs(small)),
+    };
+    let error = CocoDetections::of(&truths, [misfit]).unwrap_err().to_string();
+    assert!(error.contains("1 × 1"), "{error}");
+}
