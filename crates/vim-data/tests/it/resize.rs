@@ -1,6 +1,6 @@
 //! Resizing and the evaluation transform: equal to Pillow's bit for bit, so compared by hash.
 
-use vim_data::{DecodeLimits, Decoder, EvalTransform, Pixels, Region, Resizer};
+use vim_data::{DecodeLimits, Decoder, EvalTransform, Filter, Pixels, Region, Resizer};
 
 use crate::golden::{self, Manifest, More};
 
@@ -29,6 +29,24 @@ fn crops_equal_the_original_s_and_pillow_s() {
         }
     }
     assert!(wrong.is_empty(), "{}: {wrong:#?}", wrong.len());
+}
+
+/// By Pillow 13.0.
+#[test]
+fn the_bilinear_filter_equals_pillow_s() {
+    let source = source();
+    let mut resizer = Resizer::with_filter(Filter::Bilinear);
+    for (size, expected) in [
+        ([64, 96], "0875c4572551198e45d7b297ce9e603610d370f0a3968097f11fa825aeb4edc7"),
+        ([38, 51], "d5b58866640970d2e2485665e0a329f3af51374d4f4a3739f8e1d3bdaf77d71f"),
+        ([700, 513], "4ffb88afbc95f4ab1bdac307e5b53450e46669e23054eba2128e0e4e8c3b138d"),
+        ([375, 1000], "a63598c1667c450250f4844355157f5533cb579714e579b36da47d1349413c6a"),
+        ([1, 1], "c5b5ad01ece3b08cd863f866306ab8a5a0c65e7948903b88711fe1eeff20ece0"),
+    ] {
+        let mut out = vec![0; 3 * size[0] * size[1]];
+        resizer.resize(&source, source.region(), size, &mut out);
+        assert_eq!(golden::sha256(&out), expected, "{size:?}");
+    }
 }
 
 #[test]
