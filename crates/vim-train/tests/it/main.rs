@@ -12,6 +12,7 @@ mod differences;
 mod docs;
 mod doctor;
 mod eval;
+mod eval_coco;
 mod events;
 mod fatal;
 mod features;

@@ -1,6 +1,7 @@
 //! `vim-train eval`.
 
 mod classes;
+mod coco;
 mod compare;
 mod segmentation;
 
@@ -45,6 +46,7 @@ Examples:
   vim-train eval configs/debug.toml --predictions out.csv     a row for each image
   vim-train eval configs/debug.toml --per-class classes.csv --confusion confusion.svg
   vim-train eval compare zoh.csv foh.csv               which images one method alone gets right
+  vim-train eval --coco instances_val2017.json detections.json
 
 The columns of predictions are index (of the image in its dataset), image (its file), label, predicted (the
 likeliest class), probability (of that class), top5 (the five likeliest classes, the likeliest first), label_name
@@ -58,8 +60,13 @@ this class). --confusion has a row for each true class and a column for each pre
 pub(crate) struct EvalArgs {
     /// Configuration file of the run, or the run itself, whose recorded configuration counts: its
     /// folder, its name in `run.root`, or one of its checkpoints.
-    #[arg(value_name = "CONFIG|RUN", required = true)]
+    #[arg(value_name = "CONFIG|RUN", required_unless_present = "coco")]
     config: Option<PathBuf>,
+    /// Compare a file of detections with one of annotations, both in COCO's format, by its twelve
+    /// numbers: of boxes, of masks, or of both where the detections have both.
+    #[arg(long, num_args = 2, value_names = ["ANNOTATIONS", "DETECTIONS"])]
+    #[arg(conflicts_with_all = ["config", "checkpoint", "split", "batch", "predictions", "confusion", "multi_scale"])]
+    coco: Option<Vec<PathBuf>>,
     #[command(flatten)]
     overrides: Overrides,
     #[command(flatten)]
@@ -115,17 +122,26 @@ enum EvalCommand {
 }
 
 pub(crate) fn run(args: &EvalCommandArgs) -> Result<(), Error> {
-    match (&args.command, &args.evaluation.config) {
-        (Some(EvalCommand::Compare(args)), _) => compare::run(args),
-        (None, Some(config)) => evaluate_checkpoint(config, &args.evaluation),
-        (None, None) => Err(Error::internal("the parser let a missing argument pass")),
+    let EvalCommandArgs { command, evaluation } = args;
+    match (command, &evaluation.config, evaluation.coco.as_deref()) {
+        (Some(EvalCommand::Compare(args)), _, _) => compare::run(args),
+        (None, _, Some([annotations, detections])) => {
+            check_free_all(evaluation)?;
+            coco::run(evaluation, annotations, detections)
+        }
+        (None, Some(config), _) => evaluate_checkpoint(config, evaluation),
+        (None, None, _) => Err(Error::internal("the parser let a missing argument pass")),
     }
 }
 
+/// Checks that the files to be written may be.
+fn check_free_all(args: &EvalArgs) -> Result<(), Error> {
+    let files = [&args.predictions, &args.per_class, &args.confusion];
+    files.into_iter().flatten().try_for_each(|path| check_free(path, args.force))
+}
+
 fn evaluate_checkpoint(path: &Path, args: &EvalArgs) -> Result<(), Error> {
-    for path in [&args.predictions, &args.per_class, &args.confusion].into_iter().flatten() {
-        check_free(path, args.force)?;
-    }
+    check_free_all(args)?;
     if let Some(path) = &args.confusion {
         classes::check_extension(path)?;
     }
