@@ -1,6 +1,8 @@
 //! `eval-golden --operations`: parts of a task, such as its data and its metrics, against what the
 //! original's libraries computed.
 
+mod augment;
+mod coco;
 mod data;
 mod metrics;
 mod optim;
@@ -54,12 +56,18 @@ impl Row {
 type Known = (&'static str, fn(&Path, &Device) -> Result<Vec<Row>, Error>);
 
 /// The known files of each subject.
-const SUBJECTS: [&[Known]; 1] = [&SEGMENTATION];
+const SUBJECTS: [&[Known]; 2] = [&SEGMENTATION, &COCO];
 
 const SEGMENTATION: [Known; 3] = [
     ("data.json", |path, _| data::check(path)),
     ("metrics.json", |path, _| metrics::check(path)),
     ("optim.json", |path, _| optim::check(path)),
+];
+
+const COCO: [Known; 3] = [
+    ("augment.json", |path, _| augment::check(path)),
+    ("coco_eval.json", |path, _| coco::evaluation(path)),
+    ("rle.json", |path, _| coco::masks(path)),
 ];
 
 /// Checks all that is in `dir`; fails if something is off, or nothing is there.
