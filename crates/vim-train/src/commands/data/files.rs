@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use vim_data::{
-    DataConfig, DataError, EnvPaths, Images, OnProgress, PackOptions, PackReport, PairSources,
-    Pairs, Progress, ScanReport, Sides, SourceError, Sources, Stage, VerifyOptions, VerifyReport,
-    open_images,
+    Coco, CocoSources, DataConfig, DataError, EnvPaths, Images, OnProgress, PackOptions,
+    PackReport, PairSources, Pairs, Progress, ScanReport, Sides, SourceError, Sources, Stage,
+    VerifyOptions, VerifyReport, open_images,
 };
 use vim_run::printable;
 
@@ -51,6 +51,17 @@ pub(crate) enum PartChoice {
     Val,
 }
 
+impl PartChoice {
+    /// The parts chosen, by their names.
+    fn of<T>(self, train: T, val: T) -> Vec<(&'static str, T)> {
+        match self {
+            Self::Both => vec![("train", train), ("val", val)],
+            Self::Train => vec![("train", train)],
+            Self::Val => vec![("val", val)],
+        }
+    }
+}
+
 /// Images by the name of their part.
 type NamedImages = Vec<(&'static str, Images)>;
 
@@ -76,11 +87,17 @@ fn open_pairs(which: &ImageArgs, data: &DataConfig) -> Result<Vec<(&'static str,
     for note in notes {
         eprintln!("note: {note}");
     }
-    Ok(match which.part {
-        PartChoice::Both => vec![("train", train), ("val", val)],
-        PartChoice::Train => vec![("train", train)],
-        PartChoice::Val => vec![("val", val)],
-    })
+    Ok(which.part.of(train, val))
+}
+
+/// The selected parts of a dataset with objects; warnings go to stderr.
+fn open_coco(which: &ImageArgs, data: &DataConfig) -> Result<Vec<(&'static str, Coco)>, Error> {
+    let CocoSources { train, val, notes, staging: _ } =
+        vim_data::open_coco(data, &EnvPaths::from_env())?;
+    for note in notes {
+        eprintln!("note: {note}");
+    }
+    Ok(which.part.of(train, val))
 }
 
 /// The selected parts, and the number of threads; warnings go to stderr.
@@ -88,19 +105,15 @@ fn open(which: &ImageArgs) -> Result<(NamedImages, usize), Error> {
     let data = data_of(which)?;
     if !data.dataset.has_image_files() {
         let name: &str = data.dataset.into();
-        let expected = "imagenet or folder: the others have no files to look at, or label maps";
+        let expected =
+            "imagenet or folder: the others have no files to look at, or label maps or objects";
         return Err(ConfigError::range("data.dataset", name, expected).into());
     }
     let Sources { train, val, notes, staging: _ } = open_images(&data, &EnvPaths::from_env())?;
     for note in notes {
         eprintln!("note: {note}");
     }
-    let parts = match which.part {
-        PartChoice::Both => vec![("train", train), ("val", val)],
-        PartChoice::Train => vec![("train", train)],
-        PartChoice::Val => vec![("val", val)],
-    };
-    Ok((parts, workers(which, &data)))
+    Ok((which.part.of(train, val), workers(which, &data)))
 }
 
 /// Interval between two lines without a bar.
@@ -170,11 +183,20 @@ fn halves(parts: Vec<(&'static str, Pairs)>) -> NamedImages {
 
 pub(super) fn scan(args: &ImageArgs) -> Result<(), Error> {
     let data = data_of(args)?;
-    let (parts, workers) = match data.dataset.has_pairs() {
-        true => (halves(open_pairs(args, &data)?), workers(args, &data)),
-        false => open(args)?,
+    let reports = if data.dataset.has_objects() {
+        let workers = workers(args, &data);
+        let scanned = open_coco(args, &data)?.into_iter().map(|(name, coco)| {
+            let task = Task::new(format!("scan {name}"), vim_data::Dataset::len(coco.images()));
+            Ok((name, vim_data::scan_objects(&coco, workers, &|progress| task.show(progress))?))
+        });
+        scanned.collect::<Result<_, Error>>()?
+    } else {
+        let (parts, workers) = match data.dataset.has_pairs() {
+            true => (halves(open_pairs(args, &data)?), workers(args, &data)),
+            false => open(args)?,
+        };
+        each("scan", parts, |_, images, watch| vim_data::scan(images, workers, watch))?
     };
-    let reports = each("scan", parts, |_, images, watch| vim_data::scan(images, workers, watch))?;
     if args.json {
         return print_json(&reports);
     }
@@ -233,7 +255,14 @@ pub(crate) struct VerifyArgs {
 
 pub(super) fn verify(args: &VerifyArgs) -> Result<(), Error> {
     let data = data_of(&args.which)?;
-    let reports = if data.dataset.has_pairs() {
+    let reports = if data.dataset.has_objects() {
+        let workers = workers(&args.which, &data);
+        let verified = open_coco(&args.which, &data)?.into_iter().map(|(name, coco)| {
+            let task = Task::new(format!("verify {name}"), vim_data::Dataset::len(&coco));
+            Ok((name, vim_data::verify_objects(&coco, workers, &|progress| task.show(progress))?))
+        });
+        verified.collect::<Result<_, Error>>()?
+    } else if data.dataset.has_pairs() {
         let workers = workers(&args.which, &data);
         let verified = open_pairs(&args.which, &data)?.into_iter().map(|(name, pairs)| {
             let task = Task::new(format!("verify {name}"), vim_data::Dataset::len(&pairs));

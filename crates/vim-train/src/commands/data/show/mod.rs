@@ -1,5 +1,6 @@
 //! `vim-train data show`: the training images as a picture and as a labelled page.
 
+mod objects;
 mod page;
 mod pairs;
 mod words;
@@ -10,8 +11,8 @@ use burn::tensor::{Device, Tensor};
 use clap::Args;
 use vim_comm::Comm;
 use vim_data::{
-    Batch, Described, Loader, LoaderConfig, OnBad, Pixels, Split, Statistics, contact_sheet,
-    write_png,
+    Batch, Described, Loader, LoaderConfig, ObjectRecipe, OnBad, Pixels, Purpose, Split,
+    Statistics, contact_sheet, write_png,
 };
 use vim_run::printable;
 use vim_run::storage::{Disk, replace};
@@ -55,9 +56,31 @@ pub(crate) struct ShowArgs {
     /// Which batch of it, from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     batch: u64,
+    /// Show boxes and masks of objects, as detection learns them. A dataset that has nothing else
+    /// is shown so anyway.
+    #[arg(long)]
+    objects: bool,
     /// Print the plans as JSON instead of a line for each draw.
     #[arg(long)]
     json: bool,
+}
+
+/// What is shown of an image.
+#[derive(Clone, Copy)]
+enum Subject {
+    Classes,
+    LabelMaps,
+    Objects,
+}
+
+impl Subject {
+    fn of(args: &ShowArgs, config: &Config) -> Self {
+        match config.task {
+            _ if args.objects || config.data.dataset.has_objects() => Self::Objects,
+            TaskKind::Segmentation => Self::LabelMaps,
+            TaskKind::Classification => Self::Classes,
+        }
+    }
 }
 
 /// Pixels of the shorter side of an image in the picture, at least.
@@ -71,15 +94,23 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     check_folder(&args.out)?;
     check_folder(&table)?;
     let config = Config::load(&args.config, &args.overrides.set)?;
-    let is_dense = config.task == TaskKind::Segmentation;
-    let open = if is_dense { vim_data::open_segmentation } else { vim_data::open };
+    let subject = Subject::of(args, &config);
+    let open = match subject {
+        Subject::Classes => vim_data::open,
+        Subject::LabelMaps => vim_data::open_segmentation,
+        Subject::Objects => vim_data::open_detection,
+    };
     let splits = open(&config.data, config.run.seed)?;
     let size = config.model.image_size;
     let statistics = splits.train.statistics(config.data.normalize);
     let plain = loaders::evaluation(&config, size, &Comm::single());
-    let loading = match is_dense {
-        true => segmentation::training(&config, &Comm::single()),
-        false => loaders::training(&config, size, &Comm::single()),
+    let loading = match subject {
+        Subject::Classes => loaders::training(&config, size, &Comm::single()),
+        Subject::LabelMaps => segmentation::training(&config, &Comm::single()),
+        Subject::Objects => LoaderConfig {
+            purpose: Purpose::Objects(ObjectRecipe::default()),
+            ..loaders::training(&config, size, &Comm::single())
+        },
     };
     let loader = Loader::new(splits.train.clone(), loading)?;
     let per_epoch = loader.batches_per_epoch() as u64;
@@ -100,20 +131,27 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
         .chunk_by(|a, b| a.index == b.index && a.key.repeat < b.key.repeat)
         .take(args.count as usize)
         .collect();
-    let rows = if is_dense {
-        pairs::rows(&splits.train, &batch, &described, args.count as usize)?
-    } else {
-        let before = originals(&splits.train, &groups, plain)?;
-        let after = received(&batch, statistics)?;
-        rows(&described, &groups, before, after, splits.train.class_names())
+    let count = args.count as usize;
+    let rows = match subject {
+        Subject::LabelMaps => pairs::rows(&splits.train, &batch, &described, count)?,
+        Subject::Objects => objects::rows(&splits.train, &batch, &described, count)?,
+        Subject::Classes => {
+            let before = originals(&splits.train, &groups, plain)?;
+            let after = received(&batch, statistics)?;
+            rows(&described, &groups, before, after, splits.train.class_names())
+        }
     };
 
     let factor = CELL.div_ceil(size.height.min(size.width)).max(1);
     write_png(&args.out, &sheet(&rows, factor)).map_err(Error::io("write", &args.out))?;
     let title = format!("Epoch {}, batch {}", args.epoch, args.batch);
-    let cropping = match is_dense {
-        true => format!("crops of {size} px, beside them what they show"),
-        false => config.augment.cropping(loaders::sides(size), splits.train.image_size()),
+    let cropping = match subject {
+        Subject::LabelMaps | Subject::Objects => {
+            format!("crops of {size} px, beside them what they show")
+        }
+        Subject::Classes => {
+            config.augment.cropping(loaders::sides(size), splits.train.image_size())
+        }
     };
     let page = page(&title, &cropping, &rows, factor)?;
     replace(&Disk, &table, page.as_bytes()).map_err(Error::io("write", &table))?;

@@ -34,7 +34,7 @@ pub(super) fn rows(
         let [height, width] = one.source;
         rows.push(Row {
             label: format!("{}, {height}x{width} px", one.name),
-            before: fitted(&pair, size, &colours),
+            before: framed(&seen_through(&pair, &colours), size),
             draws: vec![
                 Some((crop, one.dense.as_ref().map(done).unwrap_or_default())),
                 Some((mapped, seen(labels, split.class_names()))),
@@ -44,13 +44,17 @@ pub(super) fn rows(
     Ok(rows)
 }
 
-/// The whole image seen through its labels, in the upper left corner of black pixels of `size`.
-fn fitted(pair: &EvalPair, size: [usize; 2], colours: &[[u8; 3]]) -> Pixels {
-    let mapped = overlay(&pair.image, &pair.map.labels, colours);
-    let inner = rescaled([mapped.height, mapped.width], [size[0].min(size[1]); 2]);
+/// The whole image seen through its labels.
+fn seen_through(pair: &EvalPair, colours: &[[u8; 3]]) -> Pixels {
+    overlay(&pair.image, &pair.map.labels, colours)
+}
+
+/// The whole image in the upper left corner of black pixels of `size`.
+pub(super) fn framed(image: &Pixels, size: [usize; 2]) -> Pixels {
+    let inner = rescaled([image.height, image.width], [size[0].min(size[1]); 2]);
     let region = Region { top: 0, left: 0, height: inner[0], width: inner[1] };
     let mut small = vec![0; 3 * inner[0] * inner[1]];
-    bilinear(&mapped, inner, region, &mut small);
+    bilinear(image, inner, region, &mut small);
     let mut fitted = Pixels::black(size[0], size[1]);
     for (line, row) in small.chunks_exact(3 * inner[1]).enumerate() {
         fitted.data[3 * line * size[1]..][..row.len()].copy_from_slice(row);
