@@ -147,10 +147,9 @@ pub enum SourceError {
         why: String,
     },
 
-    /// A dataset of pairs without one of its folders.
+    /// A dataset of pairs or of objects without one of its folders.
     #[error(
-        "find the folder of {what} in `{}`: expected `{expected}`; docs/segmentation.md lists the \
-         layouts",
+        "find the {what} in `{}`: expected `{expected}`; docs/data.md leads to the layouts",
         path.display()
     )]
     NoHalf {
