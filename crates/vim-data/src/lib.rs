@@ -85,12 +85,13 @@ pub use storage::images::Images;
 pub use storage::index::{Facts, Verdict};
 pub use storage::pack::{PackOptions, PackReport, ShardReport, pack};
 pub use storage::staging::{Stage, Staging, StagingStatus};
+pub use transforms::filter::Filter;
 pub use transforms::recipe::{
     AugmentPreset, AutoAugment, CropMode, EraseMode, MixKey, MixMode, MixPlan, OrderKind,
     RandAugment, Recipe, SampleKey, cutmix_box, label_smoothing_loss, mixed_targets,
     soft_target_loss,
 };
-pub use transforms::resize::{EVAL_CROP, EvalTransform, Filter, Resizer};
+pub use transforms::resize::{EVAL_CROP, EvalTransform, Resizer};
 pub use transforms::{CropPlan, EraseBox, EraseFill, Op, SamplePlan, Transform};
 
 /// The operations on an image's pixels.

@@ -13,8 +13,9 @@ use crate::decode::{DecodeError, DecodeLimits, Decoder};
 use crate::dense::LabelMap;
 use crate::objects::Targets;
 use crate::pixels::{Pixels, Region};
+use crate::transforms::filter::Filter;
 use crate::transforms::recipe::{MixPlan, SampleKey};
-use crate::transforms::resize::{EVAL_CROP, Filter, Resizer};
+use crate::transforms::resize::{EVAL_CROP, Resizer};
 use crate::transforms::{CropPlan, EraseBox, SamplePlan, Transform};
 use crate::{error::DataError, rng};
 

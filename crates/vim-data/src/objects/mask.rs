@@ -101,3 +101,63 @@ impl Mask {
             .expect("invariant: a frame has fewer than 2³² pixels")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::recipe::ObjectPlan;
+    use crate::rng::{keyed, uniform};
+
+    /// Whether a point is inside a polygon, by the parity of the sides to its right.
+    fn is_inside(polygon: &[f64], [x, y]: [f64; 2]) -> bool {
+        let corners = polygon.as_chunks::<2>().0;
+        let sides = (0..corners.len()).map(|at| (corners[at], corners[(at + 1) % corners.len()]));
+        let crosses = |&(a, b): &([f64; 2], [f64; 2])| {
+            (a[1] > y) != (b[1] > y) && x < a[0] + (y - a[1]) / (b[1] - a[1]) * (b[0] - a[0])
+        };
+        sides.filter(crosses).count() % 2 == 1
+    }
+
+    /// A star with 12 corners around the middle of 40 by 30 pixels, which reaches beyond them.
+    fn star(number: u64) -> Vec<f64> {
+        let mut rng = keyed("a test's stars", &[number]);
+        let corner = |at: usize| {
+            let angle = at as f64 / 12.0 * std::f64::consts::TAU;
+            let radius = f64::from(uniform(&mut rng, 2.0, 36.0));
+            [20.0 + radius * libm::cos(angle), 15.0 + radius * libm::sin(angle)]
+        };
+        (0..12).flat_map(corner).collect()
+    }
+
+    // The raster may differ from the exact polygon along its outline, and nowhere else.
+    #[test]
+    fn a_cut_polygon_covers_what_the_whole_one_does_inside() {
+        let plan = ObjectPlan { flip: false, resized: [30, 40], corner: [0, 0] };
+        let placing = Placing::new(&plan, [30, 40], [30, 40]);
+        for number in 0..200 {
+            let whole = star(number);
+            let mask = Mask::Polygons(vec![whole.clone()]);
+            let (cut, around) = mask.placed(&placing).expect("the middle is in the star");
+            let pixels = cut.pixels([30, 40]);
+            for (y, x) in (0..30).flat_map(|y| (0..40).map(move |x| (y, x))) {
+                let near = (-2..=2).flat_map(|dy| (-2..=2).map(move |dx| (dy, dx)));
+                let mut near = near.map(|(dy, dx)| {
+                    let at = [f64::from(x) + 0.5, f64::from(y) + 0.5];
+                    is_inside(&whole, [at[0] + 0.5 * f64::from(dx), at[1] + 0.5 * f64::from(dy)])
+                });
+                let first = near.next();
+                if near.all(|inside| Some(inside) == first) {
+                    let ours = pixels[(y * 40 + x) as usize] == 1;
+                    assert_eq!(Some(ours), first, "star {number} at {x}, {y}");
+                }
+            }
+            let [x0, y0, x1, y1] = around;
+            assert!(x0 >= 0.0 && y0 >= 0.0 && x1 <= 40.0 && y1 <= 30.0);
+            let covered = (0..1200).filter(|&at| pixels[at] == 1);
+            for at in covered {
+                let (x, y) = ((at % 40) as f32, (at / 40) as f32);
+                assert!(x > x0 - 1.0 && x < x1 && y > y0 - 1.0 && y < y1, "star {number}");
+            }
+        }
+    }
+}

@@ -71,16 +71,17 @@ fn outline(image: &mut Pixels, shown: &Shown<'_>, stroke: usize) {
 }
 
 /// Writes the label on a strip of the object's colour above its box, or inside where there is no
-/// room. Letters that the font lacks are shown as `?`.
+/// room, and further left where it would leave the image. Letters that the font lacks are shown as `?`.
 fn write(image: &mut Pixels, shown: &Shown<'_>, stroke: usize) {
     if shown.label.is_empty() {
         return;
     }
     let side = (LETTER * stroke) as isize;
     let [x0, y0, ..] = shown.corners.map(|at| at.round() as isize);
-    let (left, above) = (x0.max(0), y0 - side - 1);
-    let top = if above >= 0 { above } else { y0.max(0) };
     let width = side * shown.label.chars().count() as isize;
+    let left = x0.min(image.width as isize - width).max(0);
+    let above = y0.saturating_sub(side + 1);
+    let top = if above >= 0 { above } else { y0.max(0) };
     fill(image, [top, top + side + 1], [left, left + width], shown.colour);
     let brightness: u32 = shown.colour.iter().map(|&value| u32::from(value)).sum();
     let ink = if brightness > 3 * 128 { [0; 3] } else { [255; 3] };

@@ -21,7 +21,7 @@ pub(super) struct Placing {
 }
 
 impl Placing {
-    fn new(plan: &ObjectPlan, source: [usize; 2], frame: [usize; 2]) -> Self {
+    pub(super) fn new(plan: &ObjectPlan, source: [usize; 2], frame: [usize; 2]) -> Self {
         let ObjectPlan { flip, resized, corner } = *plan;
         let region = crop_region(resized, corner, frame);
         Self { source, flip, resized, corner, content: [region.height, region.width], frame }

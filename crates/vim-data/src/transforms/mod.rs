@@ -10,6 +10,7 @@
 mod affine;
 mod blend;
 mod blur;
+pub(crate) mod filter;
 mod place;
 pub(crate) mod recipe;
 pub(crate) mod resize;

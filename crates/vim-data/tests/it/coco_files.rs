@@ -100,7 +100,7 @@ fn bad_annotations_are_named_and_their_images_replaced() {
         (mask, json!([[1, 2, 3, 4]]), format!("has annotation {first}, which has a polygon of 4")),
         (mask, json!([]), format!("has annotation {first}, which has no mask")),
         (mask, json!({ "size": [9, 9], "counts": "a2" }), "a mask of 9 × 9 pixels".to_owned()),
-        (mask, json!({ "size": [48, 48], "counts": "i" }), "runs cover".to_owned()),
+        (mask, json!({ "size": [48, 48], "counts": [3] }), "runs cover 3 of".to_owned()),
         ("/annotations/0/bbox/3", json!(-2), "no side negative".to_owned()),
         // The images are in falling order: the last is the first file.
         ("/images/15/height", json!(47), "48 × 48 pixels, and 47 × 48 in the annot".to_owned()),

@@ -41,6 +41,10 @@ fn the_bilinear_filter_equals_pillow_s() {
         ([38, 51], "d5b58866640970d2e2485665e0a329f3af51374d4f4a3739f8e1d3bdaf77d71f"),
         ([700, 513], "4ffb88afbc95f4ab1bdac307e5b53450e46669e23054eba2128e0e4e8c3b138d"),
         ([375, 1000], "a63598c1667c450250f4844355157f5533cb579714e579b36da47d1349413c6a"),
+        // Along the columns first; of the last two, one is just so and one just not.
+        ([50, 480], "1849f7a1c157180253be9aa500d04677b296d727d4650075a176cc2c6495280d"),
+        ([149, 388], "5d55e26cea2ce8390e61d0d7c00987ba64cfb4b955154e793fc99a8aa2aa0bc5"),
+        ([151, 388], "60c003056e0ac21d1b83a689a786aabcb5249811edb483dcea23c3c61bc81cf0"),
         ([1, 1], "c5b5ad01ece3b08cd863f866306ab8a5a0c65e7948903b88711fe1eeff20ece0"),
     ] {
         let mut out = vec![0; 3 * size[0] * size[1]];
