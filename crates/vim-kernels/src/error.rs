@@ -50,6 +50,16 @@ pub enum KernelError {
         /// The largest size allowed.
         limit: usize,
     },
+    /// A number that is infinite or none.
+    #[error("{operation}: entry {at} of `{tensor}` is not finite")]
+    NotFinite {
+        /// The operation called.
+        operation: &'static str,
+        /// The argument at fault.
+        tensor: &'static str,
+        /// Which of its entries, from 0.
+        at: usize,
+    },
     /// Of A, B and C, one is complex and another is not.
     #[error(
         "{operation}: `{tensor}` is {got} where `a` is not: a, b and c are all real or all complex"

@@ -1,6 +1,6 @@
 //! Differentiable operations of Vision Mamba for Burn: the selective scan and its discretizations,
 //! the short convolution, the norm, the fused mixer, what training needs beside them, and the
-//! operations of segmentation's heads.
+//! operations of the heads of segmentation and detection.
 //!
 //! > `h[t] = a_bar·h[t-1] + b_bar·b[t]·u[t]`, `y[t] = c[t]·h[t] + d·u[t]`
 //!
@@ -54,6 +54,7 @@ mod precision;
 mod real;
 mod resize;
 mod resize_nll;
+mod roi_align;
 mod scan;
 
 pub use batch_norm::{channel_sums, scale_shift};
@@ -80,6 +81,7 @@ pub use precision::Precision;
 pub use real::Real;
 pub use resize::resize;
 pub use resize_nll::{IGNORED_LABEL, ResizeNll, resize_nll};
+pub use roi_align::{Roi, roi_align, roi_axis};
 pub use scan::{
     POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, has_bidirectional_scan,
     largest_polynomial_argument, selective_scan, selective_scan_bidirectional,
@@ -100,5 +102,6 @@ pub mod oracle {
     pub use crate::oracle_math::Number;
     pub use crate::resize::oracle::OracleResize;
     pub use crate::resize_nll::oracle::{OracleResizeNll, OracleResizeNllResult};
+    pub use crate::roi_align::oracle::OracleRoiAlign;
     pub use crate::scan::oracle::{OracleScan, OracleScanGrads};
 }

@@ -200,7 +200,10 @@ impl Failure for KernelError {
         match self {
             Self::NoKernel { .. } | Self::NoPrecision { .. } => code::UNAVAILABLE,
             Self::TooLarge { .. } => code::CONFIG,
-            Self::Shape { .. } | Self::Complex { .. } | Self::Dtype { .. } => code::INTERNAL,
+            Self::Shape { .. }
+            | Self::Complex { .. }
+            | Self::Dtype { .. }
+            | Self::NotFinite { .. } => code::INTERNAL,
         }
     }
 }

@@ -4,7 +4,7 @@
 use strum::VariantArray;
 use vim_kernels::oracle::{
     OracleConv, OracleConv3x3, OracleFullScan, OracleNorm, OracleResize, OracleResizeNll,
-    OracleScaleShift, OracleScan, OracleScanGrads,
+    OracleRoiAlign, OracleScaleShift, OracleScan, OracleScanGrads,
 };
 use vim_kernels::{Complex, KernelError, Precision, Series};
 
@@ -13,7 +13,7 @@ use crate::compare::{Dtype, Numbers};
 use crate::full_scan::full;
 use crate::run::{StateNumber, named, real};
 use crate::scan::{Form, grad_of, inputs, with_parts};
-use crate::{batch_norm, conv3x3, norm, resize};
+use crate::{batch_norm, conv3x3, norm, resize, roi_align};
 
 /// max |difference| / max |reference| in f64: the fourth-order stencil below truncates at about
 /// 1e-12 and rounds at about 1e-11.
@@ -124,6 +124,13 @@ fn resize_rows(images: &OracleResize, case: &str, factor: f64) -> Vec<Row> {
     rows_of(vec![("x", images.backward(&grad_y), want, F64)], 1e-30, factor, case)
 }
 
+fn roi_rows(boxes: &OracleRoiAlign, case: &str, factor: f64) -> Vec<Row> {
+    let grad_y = Numbers::new(7).vec(boxes.forward().len(), -1.0, 1.0, Dtype::F32);
+    let loss = |boxes: &OracleRoiAlign| dot(&boxes.forward(), &grad_y);
+    let want = differences(boxes, |boxes, i| boxes.x.get_mut(i), loss);
+    rows_of(vec![("x", boxes.backward(&grad_y), want, F64)], 1e-30, factor, case)
+}
+
 fn nll_rows(nll: &OracleResizeNll, case: &str, factor: f64) -> Vec<Row> {
     let loss = |nll: &OracleResizeNll| nll.forward().loss;
     let want = differences(nll, |nll, i| nll.logits.x.get_mut(i), loss);
@@ -221,6 +228,12 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
         worst(sizes.map(|(from, to)| {
             let images = resize::inputs(from, to, Dtype::F32);
             Ok(resize_rows(&images, &format!("{from:?} to {to:?}"), factor))
+        }))
+    }));
+    checks.push(check("roi_align", |_, factor| {
+        worst([([2, 5, 7, 3], 3), ([1, 1, 9, 1], 2)].map(|(from, bins)| {
+            let boxes = roi_align::inputs(from, bins, 0.5, Dtype::F32);
+            Ok(roi_rows(&boxes, &format!("{from:?} to {bins}"), factor))
         }))
     }));
     checks.push(check("resize_nll", move |_, factor| {

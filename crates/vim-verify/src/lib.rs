@@ -20,6 +20,7 @@ mod linear;
 mod mixer_inner;
 pub mod norm;
 pub mod resize;
+pub mod roi_align;
 pub mod run;
 pub mod scan;
 pub mod smoke;
@@ -34,7 +35,7 @@ pub use scan::preferred;
 use vim_kernels::Complex;
 
 /// Every operation that is checked, and every way in which: one entry each.
-const OPERATIONS: [fn(&Context) -> Vec<Check>; 16] = [
+const OPERATIONS: [fn(&Context) -> Vec<Check>; 17] = [
     scan::checks::<f64>,
     scan::checks::<Complex<f64>>,
     bidirectional::checks,
@@ -45,6 +46,7 @@ const OPERATIONS: [fn(&Context) -> Vec<Check>; 16] = [
     norm::checks,
     conv3x3::checks,
     resize::checks,
+    roi_align::checks,
     batch_norm::checks,
     images::checks,
     adjoint::checks,

@@ -16,6 +16,7 @@ mod image_batch;
 mod multi_tensor;
 mod norm;
 mod resize;
+mod roi_align;
 mod scan;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod scan_gpu;
