@@ -61,7 +61,7 @@ impl Segmenter {
             let (tensors, parameters) = (arrays.iter().count(), arrays.num_elements());
             return Ok((model, LoadReport { tensors, parameters, ..LoadReport::default() }));
         }
-        load_renamed(self, state, &mmseg_key, &is_computed)
+        load_renamed(self, state, &mmseg_key, &is_computed, &|_| false)
     }
 
     /// Takes the backbone's parameters from `state`, which is of a classifier.

@@ -105,13 +105,19 @@ pub fn import_pytorch(
 ///
 /// [`StateDictMismatch`] lists every difference.
 pub fn load_module<M: Module>(module: M, state: &StateDict) -> Result<M, Box<StateDictMismatch>> {
-    let naming = Naming { names: Names::Ours, key: &str::to_owned, computed: &|_| false };
+    let naming = Naming {
+        names: Names::Ours,
+        key: &str::to_owned,
+        computed: &|_| false,
+        absent: &|_| false,
+    };
     let (module, _) = fill(module, state, naming, LoadOptions::default(), None)?;
     Ok(module)
 }
 
 /// [`load_module`] from a file of PyTorch that calls the parameter at a path `key(path)` and stores
-/// a linear layer's weight as `[outputs, inputs]`. Keys that are `computed` are ignored.
+/// a linear layer's weight as `[outputs, inputs]`. Keys that are `computed` are ignored, and a
+/// parameter whose key is `absent` from the files stays as it is.
 ///
 /// # Errors
 ///
@@ -121,8 +127,9 @@ pub fn load_renamed<M: Module>(
     state: &StateDict,
     key: &dyn Fn(&str) -> String,
     computed: &dyn Fn(&str) -> bool,
+    absent: &dyn Fn(&str) -> bool,
 ) -> Result<(M, LoadReport), Box<StateDictMismatch>> {
-    let naming = Naming { names: Names::Pytorch, key, computed };
+    let naming = Naming { names: Names::Pytorch, key, computed, absent };
     fill(module, state, naming, LoadOptions::default(), None)
 }
 
@@ -143,7 +150,8 @@ impl Vim {
             Names::Ours => str::to_owned,
             Names::Pytorch => pytorch_key,
         };
-        let naming = Naming { names, key: &key, computed: &|key| is_buffer(key, &config) };
+        let computed = |key: &str| is_buffer(key, &config);
+        let naming = Naming { names, key: &key, computed: &computed, absent: &|_| false };
         fill(self, state, naming, options, Some(&config))
     }
 }
@@ -157,6 +165,8 @@ struct Naming<'a> {
     key: &'a dyn Fn(&str) -> String,
     /// Whether a key is of something computed, not learned.
     computed: &'a dyn Fn(&str) -> bool,
+    /// Whether a key is of a parameter that the file's model does not have.
+    absent: &'a dyn Fn(&str) -> bool,
 }
 
 /// The naming of `state`: ours if it has a key that only we have.
@@ -227,6 +237,9 @@ impl Fill<'_> {
     fn values(&mut self, path: &str, key: &str, expected: &[usize]) -> Option<Vec<f32>> {
         let head = path.strip_prefix("head.").filter(|_| self.options.head);
         let Some(item) = self.state.get(key) else {
+            if (self.naming.absent)(key) {
+                return None;
+            }
             if head.is_some() {
                 self.report.head = Some((0, *expected.first()?));
             } else if self.options.missing {

@@ -58,6 +58,13 @@ impl NamedArrays {
         self
     }
 
+    /// Those of the arrays whose names are to be kept.
+    #[must_use]
+    pub fn filtered(mut self, is_kept: impl Fn(&str) -> bool) -> Self {
+        self.arrays.retain(|(name, _)| is_kept(name));
+        self
+    }
+
     /// The same arrays with one text beside them in a safetensors file: a key and its value.
     #[must_use]
     pub fn with_metadata(self, key: &'static str, text: String) -> Self {
