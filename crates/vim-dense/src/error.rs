@@ -36,6 +36,12 @@ pub enum DenseError {
         /// What would do.
         expected: String,
     },
+    /// A mask that cannot be read or drawn.
+    #[error("a mask of an instance: {why}")]
+    Mask {
+        /// Why.
+        why: String,
+    },
     /// A device that has the model's forward pass only.
     #[error("segmentation trains on a CPU, or on a GPU through CUDA or wgpu, not on {device}")]
     Device {

@@ -1,4 +1,5 @@
-//! Dense prediction on Vision Mamba: semantic segmentation by UperNet.
+//! Dense prediction on Vision Mamba: semantic segmentation by UperNet, and [`detection`] by Cascade
+//! Mask R-CNN.
 //!
 //! A [`Segmenter`] is a backbone ([`vim_model::Vim`] without a head), a [`Pyramid`] that makes maps
 //! of four strides of its features, a decode head ([`UperHead`]) and an auxiliary one
@@ -34,6 +35,7 @@ mod batch_norm;
 mod config;
 mod conv;
 mod cost;
+pub mod detection;
 mod dropout;
 mod error;
 mod fcn_head;

@@ -215,6 +215,7 @@ impl Failure for DenseError {
             Self::Feature(FeatureError::Block { .. }) | Self::OneValue { .. } => code::CONFIG,
             Self::Comm(error) => error.exit_code(),
             Self::Device { .. } => code::UNAVAILABLE,
+            Self::Mask { .. } => code::DATA,
             Self::Argument { .. } => code::INTERNAL,
         }
     }

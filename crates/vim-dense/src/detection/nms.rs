@@ -1,0 +1,120 @@
+//! Which of overlapping boxes stay.
+
+use super::boxes::{Edges, iou};
+
+/// Numbers of `scores` from the highest to the lowest, equal ones in their order.
+#[must_use]
+pub fn by_score(scores: &[f32]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    // Zero of either sign is one number.
+    order.sort_by(|&a, &b| (scores[b] + 0.0).total_cmp(&(scores[a] + 0.0)));
+    order
+}
+
+/// Non-maximum suppression: the boxes that stay, from the highest score to the lowest. A box goes
+/// if its overlap with a higher one of the same class that stays is larger than `threshold`. Of those
+/// that stay, the first `most` are returned.
+///
+/// The lengths of the three slices must agree; boxes beyond the shortest are not looked at.
+///
+/// # Source
+///
+/// `batched_nms` of torchvision, class by class.
+#[must_use]
+pub fn batched_nms(
+    boxes: &[Edges],
+    scores: &[f32],
+    classes: &[usize],
+    threshold: f64,
+    most: usize,
+) -> Vec<usize> {
+    let count = boxes.len().min(scores.len()).min(classes.len());
+    let mut order = by_score(&scores[..count]);
+    let mut kept = Vec::new();
+    while kept.len() < most
+        && let Some((&best, rest)) = order.split_first()
+    {
+        kept.push(best);
+        let stays = |&other: &usize| {
+            classes[other] != classes[best]
+                || f64::from(iou(boxes[best], boxes[other])) <= threshold
+        };
+        order = rest.iter().copied().filter(stays).collect();
+    }
+    kept
+}
+
+/// [`batched_nms`] of boxes that are all of one class.
+#[must_use]
+pub fn nms(boxes: &[Edges], scores: &[f32], threshold: f64) -> Vec<usize> {
+    batched_nms(boxes, scores, &vec![0; boxes.len()], threshold, usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use vim_model::{keyed, unit};
+
+    use super::*;
+
+    /// Every box against all that stay, in f64, without an order that is kept.
+    fn naive(boxes: &[Edges], scores: &[f32], classes: &[usize], threshold: f64) -> Vec<usize> {
+        let mut kept: Vec<usize> = Vec::new();
+        let mut left: Vec<usize> = (0..boxes.len()).collect();
+        while !left.is_empty() {
+            let mut best = left[0];
+            for &other in &left {
+                if scores[other] > scores[best] {
+                    best = other;
+                }
+            }
+            left.retain(|&other| other != best);
+            let overlaps = |&other: &usize| {
+                let (a, b) = (boxes[best].map(f64::from), boxes[other].map(f64::from));
+                let width = (a[2].min(b[2]) - a[0].max(b[0])).max(0.0);
+                let height = (a[3].min(b[3]) - a[1].max(b[1])).max(0.0);
+                let size = |x: [f64; 4]| (x[2] - x[0]) * (x[3] - x[1]);
+                let overlap = width * height / (size(a) + size(b) - width * height);
+                classes[other] == classes[best] && overlap > threshold
+            };
+            if !kept.iter().any(overlaps) {
+                kept.push(best);
+            }
+        }
+        kept
+    }
+
+    #[test]
+    fn it_is_what_a_loop_over_all_pairs_keeps() {
+        let mut rng = keyed(b"a test of nms...", 0, 0);
+        for case in 0..40 {
+            let mut draw = |scale: f64| (unit(&mut rng) * scale) as f32;
+            let boxes: Vec<Edges> = (0..50)
+                .map(|_| {
+                    let (left, top) = (draw(40.0), draw(30.0));
+                    [left, top, left + draw(25.0), top + draw(25.0)]
+                })
+                .collect();
+            // Few distinct scores, so that there are ties.
+            let scores: Vec<f32> = (0..50).map(|_| draw(9.0).floor()).collect();
+            let classes: Vec<usize> = (0..50).map(|_| draw(3.0) as usize).collect();
+            for threshold in [0.0, 0.3, 0.7, 1.0] {
+                let got = batched_nms(&boxes, &scores, &classes, threshold, usize::MAX);
+                assert_eq!(got, naive(&boxes, &scores, &classes, threshold), "{case} {threshold}");
+                let few = batched_nms(&boxes, &scores, &classes, threshold, 5);
+                assert_eq!(few, got[..got.len().min(5)]);
+            }
+        }
+    }
+
+    #[test]
+    fn equal_boxes_ties_and_the_threshold_itself() {
+        let unit = [0.0, 0.0, 2.0, 1.0];
+        assert_eq!(nms(&[unit, unit], &[0.5, 0.5], 0.9), [0]);
+        // An overlap of a half: it must be larger.
+        let half = [0.0, 0.0, 1.0, 1.0];
+        assert_eq!(nms(&[half, unit], &[0.1, 0.2], 0.5), [1, 0]);
+        let empty = [1.0, 1.0, 1.0, 1.0];
+        assert_eq!(nms(&[empty, empty], &[0.5, -0.0], 0.5), [0, 1]);
+        assert_eq!(nms(&[], &[], 0.5), Vec::<usize>::new());
+    }
+}
