@@ -18,9 +18,7 @@ pub struct Conv {
 impl Conv {
     /// `side` is 1 or 3.
     fn init(scope: &Scope<'_>, [inputs, outputs]: [usize; 2], side: usize) -> Self {
-        // Kaiming He et al. 2015, of the outputs, for a ReLU.
-        let std = (2.0 / (outputs * side * side) as f64).sqrt();
-        let rule = Rule::Normal { std, cut: f64::INFINITY };
+        let rule = kaiming(outputs * side * side);
         Self { weight: scope.param("weight", [outputs, inputs, side, side], rule) }
     }
 
@@ -34,8 +32,17 @@ impl Conv {
     }
 }
 
+/// Of a layer before a ReLU, each of whose inputs `outputs` numbers see.
+///
+/// # Source
+///
+/// He et al. 2015.
+pub(crate) fn kaiming(outputs: usize) -> Rule {
+    Rule::Normal { std: (2.0 / outputs as f64).sqrt(), cut: f64::INFINITY }
+}
+
 /// A convolution by one tap: a linear map of every pixel. `weight` is `[N, K, 1, 1]`.
-fn pointwise(
+pub(crate) fn pointwise(
     x: Tensor<4>,
     weight: Tensor<4>,
     bias: Option<Tensor<1>>,
@@ -123,11 +130,21 @@ pub struct Upsample {
 
 impl Upsample {
     /// PyTorch's default values.
-    pub(crate) fn init(scope: &Scope<'_>, [inputs, outputs]: [usize; 2]) -> Self {
-        let rule = Rule::fan_in(4 * outputs); // PyTorch takes the second dimension for the inputs
+    pub(crate) fn init(scope: &Scope<'_>, channels: [usize; 2]) -> Self {
+        // PyTorch takes the second dimension for the inputs.
+        let rule = Rule::fan_in(4 * channels[1]);
+        Self::init_by(scope, channels, rule, rule)
+    }
+
+    pub(crate) fn init_by(
+        scope: &Scope<'_>,
+        [inputs, outputs]: [usize; 2],
+        weight: Rule,
+        bias: Rule,
+    ) -> Self {
         Self {
-            weight: scope.param("weight", [inputs, outputs, 2, 2], rule),
-            bias: scope.param("bias", [outputs], rule),
+            weight: scope.param("weight", [inputs, outputs, 2, 2], weight),
+            bias: scope.param("bias", [outputs], bias),
         }
     }
 

@@ -100,7 +100,7 @@ impl Pyramid {
 /// # Source
 ///
 /// Hendrycks and Gimpel 2016; `torch.nn.GELU`.
-fn gelu(x: Tensor<4>) -> Tensor<4> {
+pub(crate) fn gelu(x: Tensor<4>) -> Tensor<4> {
     let phi = x.clone().mul_scalar(std::f64::consts::FRAC_1_SQRT_2).erf() + 1.0;
     x * phi.mul_scalar(0.5)
 }

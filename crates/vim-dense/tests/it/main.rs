@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper that fails fails its test")]
 
 mod config;
+mod detection;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod gpu;
 mod naive;

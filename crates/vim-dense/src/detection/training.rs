@@ -1,0 +1,324 @@
+//! A training pass: what is matched, drawn and lost.
+
+use burn::tensor::Tensor;
+use rayon::prelude::*;
+use vim_model::Draw;
+
+use super::box_head::{BOX_BINS, BoxScores, BoxTargets, CODERS, OVERLAPS, box_losses};
+use super::boxes::{Edges, clip, is_finite, is_nonempty};
+use super::coder::BoxCoder;
+use super::detector::Detector;
+use super::mask_head::{MASK_BINS, MASK_SIDE, mask_loss};
+use super::matcher::{Label, Matcher, Matches};
+use super::rpn::{AnchorScores, AnchorTargets, Limits, Proposals, anchor_losses, proposals};
+use super::sampler::{Purpose, Sampled, sample};
+use super::truths::Truths;
+use crate::error::{DenseError, expect};
+
+/// Most of the boxes of an image in the heads' losses that are foreground.
+const FOREGROUND: f64 = 0.25;
+
+/// The nine losses, each `[1]` and differentiable.
+#[derive(Clone, Debug)]
+pub struct DetectionLosses {
+    /// Of the anchors' scores.
+    pub rpn_cls: Tensor<1>,
+    /// Of the anchors' differences.
+    pub rpn_loc: Tensor<1>,
+    /// Of the boxes' classes, stage by stage.
+    pub cls: Vec<Tensor<1>>,
+    /// Of the boxes' differences, stage by stage.
+    pub box_reg: Vec<Tensor<1>>,
+    /// Of the masks.
+    pub mask: Tensor<1>,
+}
+
+impl DetectionLosses {
+    /// Each with detectron2's name.
+    #[must_use]
+    pub fn named(&self) -> Vec<(String, Tensor<1>)> {
+        let mut named = vec![
+            ("loss_rpn_cls".to_owned(), self.rpn_cls.clone()),
+            ("loss_rpn_loc".to_owned(), self.rpn_loc.clone()),
+        ];
+        for (stage, (cls, box_reg)) in self.cls.iter().zip(&self.box_reg).enumerate() {
+            named.push((format!("loss_cls_stage{stage}"), cls.clone()));
+            named.push((format!("loss_box_reg_stage{stage}"), box_reg.clone()));
+        }
+        named.push(("loss_mask".to_owned(), self.mask.clone()));
+        named
+    }
+
+    /// Their sum, `[1]`.
+    #[must_use]
+    pub fn total(&self) -> Tensor<1> {
+        let first = self.rpn_cls.clone() + self.rpn_loc.clone();
+        let stages = self.cls.iter().chain(&self.box_reg);
+        stages.fold(first, |sum, loss| sum + loss.clone()) + self.mask.clone()
+    }
+}
+
+/// A stage of the cascade.
+#[derive(Clone, Debug)]
+pub struct StagePass {
+    /// Of each image its boxes, and what they are to find.
+    pub targets: Vec<BoxTargets>,
+    /// What the head says of all of them, image by image; absent if there are none.
+    pub scores: Option<BoxScores>,
+    /// Of the classes, and of the differences, each `[1]`.
+    pub losses: [Tensor<1>; 2],
+}
+
+/// The masks of the first stage's foreground boxes, image by image.
+#[derive(Clone, Debug, Default)]
+pub struct MaskPass {
+    /// Of each its class.
+    pub classes: Vec<usize>,
+    /// Of each its cells, `28 · 28`, row by row.
+    pub targets: Vec<Vec<bool>>,
+    /// `[R, 28, 28, K]`; absent if there are none.
+    pub logits: Option<Tensor<4>>,
+}
+
+/// Everything on the way to the losses.
+#[derive(Clone, Debug)]
+pub struct TrainingPass {
+    /// At strides 4 to 64, `[B, h, w, C]`.
+    pub maps: Vec<Tensor<4>>,
+    /// What every anchor scores.
+    pub anchors: AnchorScores,
+    /// Of each image the anchors that are in the loss.
+    pub anchor_targets: Vec<AnchorTargets>,
+    /// Of each image its proposals.
+    pub proposals: Vec<Proposals>,
+    /// The cascade.
+    pub stages: Vec<StagePass>,
+    /// The masks.
+    pub masks: MaskPass,
+    /// The losses.
+    pub losses: DetectionLosses,
+}
+
+impl Detector {
+    /// The losses of images from the backbone's last feature.
+    ///
+    /// Which anchors and boxes are drawn for an image depends on the draw's seed and on the image's
+    /// place in the whole batch alone; without a draw the first ones are taken. Proposals, and the
+    /// boxes that a stage of the cascade makes of the last one's, are constants: no gradient goes
+    /// through them.
+    ///
+    /// # Shapes
+    ///
+    /// - `feature`: as [`Detector::feature`]
+    /// - `sizes`: of each image `[height, width]`, without what pads it
+    /// - `truths`: of each image
+    ///
+    /// # Errors
+    ///
+    /// [`DenseError::Argument`] if a size or a truth is wrong; [`DenseError::Mask`];
+    /// [`DenseError::Kernel`].
+    ///
+    /// # Source
+    ///
+    /// `GeneralizedRCNN.forward` with `CascadeROIHeads` of detectron2.
+    pub fn training_pass(
+        &self,
+        feature: &Tensor<4>,
+        sizes: &[[usize; 2]],
+        truths: &[Truths],
+        draw: Option<Draw>,
+    ) -> Result<TrainingPass, DenseError> {
+        let [batch, ..] = feature.dims();
+        self.check_sizes(sizes, batch)?;
+        let got = || format!("those of {} images", truths.len());
+        expect(truths.len() == batch, "truths", got, || format!("those of {batch}"))?;
+        truths.iter().try_for_each(|of| of.check(self.num_classes()))?;
+        let draws: Vec<Option<Draw>> = (0..batch)
+            .map(|image| draw.map(|Draw { seed, first }| Draw { seed, first: first + image }))
+            .collect();
+        let maps = self.maps(feature)?;
+        let anchors = self.rpn.forward(&maps, self.precision())?;
+
+        // Everything that is chosen is chosen on the host.
+        let config = self.config();
+        let levels = self.anchor_levels(&maps);
+        let all: Vec<Edges> = levels.concat();
+        let limits = Limits { per_level: config.proposals_per_level, all: config.proposals };
+        let proposals = proposals_of(&anchors, &levels, sizes, limits);
+        let each = truths.par_iter().zip(&draws);
+        let anchor_targets: Vec<AnchorTargets> = each
+            .map(|(of, &draw)| AnchorTargets::of(&all, &of.boxes, config.anchor_samples, draw))
+            .collect();
+        let [rpn_cls, rpn_loc] =
+            anchor_losses(&anchors, &all, &anchor_targets, config.anchor_samples);
+
+        let each = proposals.iter().zip(truths).zip(&draws);
+        let first =
+            each.map(|((proposals, truths), &draw)| self.drawn(&proposals.boxes, truths, draw));
+        let stages = self.cascade(&maps, first.collect(), sizes, truths)?;
+        let (masks, mask) = self.masks(&maps, &stages[0].targets, truths)?;
+        let of_stages = |which: usize| -> Vec<Tensor<1>> {
+            stages.iter().map(|stage| stage.losses[which].clone()).collect()
+        };
+        let (cls, box_reg) = (of_stages(0), of_stages(1));
+        let losses = DetectionLosses { rpn_cls, rpn_loc, cls, box_reg, mask };
+        Ok(TrainingPass { maps, anchors, anchor_targets, proposals, stages, masks, losses })
+    }
+
+    /// The anchors of each of the maps.
+    pub(super) fn anchor_levels(&self, maps: &[Tensor<4>]) -> Vec<Vec<Edges>> {
+        let anchors = self.config().anchors();
+        let sizes = maps.iter().map(|map| [map.dims()[1], map.dims()[2]]).enumerate();
+        sizes.map(|(level, size)| anchors.of_level(level, size)).collect()
+    }
+
+    /// The boxes of an image that are in the first stage's losses: of its proposals and, behind
+    /// them, its truths. Foreground comes first.
+    fn drawn(&self, proposals: &[Edges], truths: &Truths, draw: Option<Draw>) -> BoxTargets {
+        let boxes: Vec<Edges> = proposals.iter().chain(&truths.boxes).copied().collect();
+        let found = Matcher::at(OVERLAPS[0]).matches(&truths.boxes, &boxes);
+        let (count, purpose) = (self.config().box_samples, Purpose::Proposals);
+        let Sampled { positives, negatives } =
+            sample(&found.labels, count, FOREGROUND, draw, purpose);
+        let chosen = positives.into_iter().chain(negatives);
+        let all = self.targets(boxes, found, truths);
+        let mut targets = BoxTargets::default();
+        for at in chosen {
+            targets.boxes.push(all.boxes[at]);
+            targets.classes.push(all.classes[at]);
+            targets.truths.push(all.truths[at]);
+            targets.to.push(all.to[at]);
+        }
+        targets
+    }
+
+    /// What boxes are to find that are matched with the truths of their image.
+    fn targets(&self, boxes: Vec<Edges>, found: Matches, truths: &Truths) -> BoxTargets {
+        let background = self.num_classes();
+        let each = found.labels.iter().zip(&found.matched);
+        let class = |(&label, &truth): (&Label, &usize)| {
+            if label == Label::Positive { truths.classes[truth] } else { background }
+        };
+        let classes = each.map(class).collect();
+        let to =
+            |(&edges, &truth): (&Edges, &usize)| truths.boxes.get(truth).copied().unwrap_or(edges);
+        let to = boxes.iter().zip(&found.matched).map(to).collect();
+        BoxTargets { classes, to, truths: found.matched, boxes }
+    }
+
+    /// All stages, from the first one's boxes.
+    fn cascade(
+        &self,
+        maps: &[Tensor<4>],
+        first: Vec<BoxTargets>,
+        sizes: &[[usize; 2]],
+        truths: &[Truths],
+    ) -> Result<Vec<StagePass>, DenseError> {
+        let mut stages = Vec::with_capacity(self.box_heads.len());
+        let mut targets = first;
+        for (stage, head) in self.box_heads.iter().enumerate() {
+            if targets.iter().all(|of| of.boxes.is_empty()) {
+                let losses = [zero(maps), zero(maps)];
+                stages.push(StagePass { targets: targets.clone(), scores: None, losses });
+                continue;
+            }
+            let boxes = targets.iter().map(|of| &of.boxes[..]);
+            let x = Self::of_boxes(maps, boxes, BOX_BINS)?;
+            // Every stage has its share in the maps' gradient.
+            let x = damped(x, 1.0 / self.box_heads.len() as f64);
+            let scores = head.forward(x, self.precision())?;
+            let losses = box_losses(&scores, &targets, CODERS[stage], self.num_classes());
+            let next = match OVERLAPS.get(stage + 1) {
+                Some(&overlap) => {
+                    let boxes = targets.iter().map(|of| &of.boxes[..]);
+                    let refined = refined(&scores.deltas, boxes, CODERS[stage]);
+                    let each = refined.into_iter().zip(sizes).zip(truths);
+                    let next = each.map(|((boxes, &size), truths)| {
+                        let boxes = boxes.into_iter().filter(|&edges| is_finite(edges));
+                        let boxes: Vec<Edges> = boxes
+                            .map(|edges| clip(edges, size))
+                            .filter(|&edges| is_nonempty(edges))
+                            .collect();
+                        let found = Matcher::at(overlap).matches(&truths.boxes, &boxes);
+                        self.targets(boxes, found, truths)
+                    });
+                    next.collect()
+                }
+                None => Vec::new(),
+            };
+            stages.push(StagePass { targets, scores: Some(scores), losses });
+            targets = next;
+        }
+        Ok(stages)
+    }
+
+    /// The masks of the foreground boxes, and their loss: 0 of none.
+    fn masks(
+        &self,
+        maps: &[Tensor<4>],
+        targets: &[BoxTargets],
+        truths: &[Truths],
+    ) -> Result<(MaskPass, Tensor<1>), DenseError> {
+        let mut pass = MaskPass::default();
+        let mut boxes: Vec<Vec<Edges>> = Vec::with_capacity(targets.len());
+        for (of, truths) in targets.iter().zip(truths) {
+            let mut own = Vec::new();
+            for at in (0..of.boxes.len()).filter(|&at| of.classes[at] < self.num_classes()) {
+                let mask = &truths.masks[of.truths[at]];
+                pass.targets.push(mask.target(of.boxes[at], MASK_SIDE)?);
+                pass.classes.push(of.classes[at]);
+                own.push(of.boxes[at]);
+            }
+            boxes.push(own);
+        }
+        if pass.classes.is_empty() {
+            return Ok((pass, zero(maps)));
+        }
+        let x = Self::of_boxes(maps, boxes.iter().map(|own| &own[..]), MASK_BINS)?;
+        let logits = self.mask_head.forward(x, self.precision())?;
+        let loss = mask_loss(logits.clone(), &pass.classes, &pass.targets);
+        Ok((MaskPass { logits: Some(logits), ..pass }, loss))
+    }
+}
+
+/// The proposals of every image.
+pub(super) fn proposals_of(
+    scores: &AnchorScores,
+    levels: &[Vec<Edges>],
+    sizes: &[[usize; 2]],
+    limits: Limits,
+) -> Vec<Proposals> {
+    let logits: Vec<f32> = scores.logits.clone().into_data().iter().collect();
+    let deltas: Vec<f32> = scores.deltas.clone().into_data().iter().collect();
+    let count: usize = levels.iter().map(Vec::len).sum();
+    let deltas: &[[f32; 4]] = deltas.as_chunks().0;
+    let each = logits.par_chunks(count.max(1)).zip(deltas.par_chunks(count.max(1))).zip(sizes);
+    each.map(|((logits, deltas), &size)| proposals(levels, logits, deltas, size, limits)).collect()
+}
+
+/// The boxes of each image as a stage refines them.
+pub(super) fn refined<'a>(
+    deltas: &Tensor<2>,
+    boxes: impl Iterator<Item = &'a [Edges]>,
+    coder: BoxCoder,
+) -> Vec<Vec<Edges>> {
+    let deltas: Vec<f32> = deltas.clone().into_data().iter().collect();
+    let mut deltas = deltas.as_chunks::<4>().0.iter();
+    boxes
+        .map(|own| {
+            own.iter().zip(&mut deltas).map(|(&edges, &by)| coder.decode(edges, by)).collect()
+        })
+        .collect()
+}
+
+/// `x` with its gradient times `share`.
+fn damped(x: Tensor<4>, share: f64) -> Tensor<4> {
+    let constant = x.clone().detach();
+    constant.clone() + (x - constant).mul_scalar(share)
+}
+
+/// A loss of nothing, on the device of the maps.
+fn zero(maps: &[Tensor<4>]) -> Tensor<1> {
+    let device = maps.first().map(Tensor::device).unwrap_or_default();
+    Tensor::zeros([1], &device)
+}

@@ -1,0 +1,139 @@
+//! Weights under detectron2's names, and from a classifier.
+
+use vim_model::{
+    LoadOptions, LoadReport, NamedArrays, Names, StateDictMismatch, load_module, load_renamed,
+    pytorch_key,
+};
+use vim_torch::StateDict;
+
+use super::detector::Detector;
+
+/// The backbone's names begin with it here.
+const BACKBONE: &str = "backbone.";
+/// And so in detectron2.
+const NET: &str = "backbone.net.";
+/// A parameter of the backbone that the original deletes: nothing depends on it.
+const UNUSED: &str = "backbone.norm_f.";
+/// The number of each part of a level among detectron2's layers, from stride 4 to stride 32.
+const PARTS: [&[(&str, usize)]; 4] = [
+    &[("first", 0), ("norm", 1), ("second", 3), ("lateral", 4), ("output", 5)],
+    &[("first", 0), ("lateral", 1), ("output", 2)],
+    &[("lateral", 0), ("output", 1)],
+    &[("lateral", 1), ("output", 2)],
+];
+
+/// The original's name of the parameter at `path` of a [`Detector`].
+#[must_use]
+pub fn detectron_key(path: &str) -> String {
+    let known = path.split_once('.').and_then(|(part, rest)| match part {
+        "backbone" => Some(format!("{NET}{}", pytorch_key(rest))),
+        "pyramid" => of_pyramid(rest),
+        "rpn" => of_proposals(rest),
+        "box_heads" => of_box_head(rest),
+        "mask_head" => Some(match of_conv(rest, 1) {
+            Some((number, rest)) => format!("roi_heads.mask_head.mask_fcn{number}.{rest}"),
+            None => format!("roi_heads.mask_head.{rest}"),
+        }),
+        _ => None,
+    });
+    known.unwrap_or_else(|| path.to_owned())
+}
+
+/// The number of a convolution, counted from `first`, and what follows it.
+fn of_conv(path: &str, first: usize) -> Option<(usize, &str)> {
+    let (number, rest) = path.strip_prefix("convs.")?.split_once('.')?;
+    Some((number.parse::<usize>().ok()? + first, rest))
+}
+
+fn of_pyramid(path: &str) -> Option<String> {
+    let (level, rest) = path.strip_prefix("levels.")?.split_once('.')?;
+    let (part, rest) = rest.split_once('.')?;
+    let level: usize = level.parse().ok()?;
+    let (_, number) = PARTS.get(level)?.iter().find(|(name, _)| *name == part)?;
+    Some(format!("backbone.simfp_{}.{number}.{rest}", level + 2))
+}
+
+fn of_proposals(path: &str) -> Option<String> {
+    const HEAD: &str = "proposal_generator.rpn_head";
+    if let Some((number, rest)) = of_conv(path, 0) {
+        return Some(format!("{HEAD}.conv.conv{number}.{rest}"));
+    }
+    let (part, rest) = path.split_once('.')?;
+    let part = match part {
+        "objectness" => "objectness_logits",
+        "deltas" => "anchor_deltas",
+        _ => return None,
+    };
+    Some(format!("{HEAD}.{part}.{rest}"))
+}
+
+fn of_box_head(path: &str) -> Option<String> {
+    let (stage, rest) = path.split_once('.')?;
+    if let Some((number, rest)) = of_conv(rest, 1) {
+        return Some(format!("roi_heads.box_head.{stage}.conv{number}.{rest}"));
+    }
+    let module = if rest.starts_with("fc1") { "box_head" } else { "box_predictor" };
+    Some(format!("roi_heads.{module}.{stage}.{rest}"))
+}
+
+impl Detector {
+    /// Takes every parameter from `state`, under this program's names or the original's. The
+    /// original's have no last norm of the backbone; nothing depends on it.
+    ///
+    /// # Errors
+    ///
+    /// [`StateDictMismatch`] lists every difference.
+    pub fn load(self, state: &StateDict) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
+        if state.iter().any(|(key, _)| key.starts_with("box_heads.")) {
+            let model = load_module(self, state)?;
+            let arrays = NamedArrays::of(&model);
+            let (tensors, parameters) = (arrays.iter().count(), arrays.num_elements());
+            return Ok((model, LoadReport { tensors, parameters, ..LoadReport::default() }));
+        }
+        let is_computed = |key: &str| key.starts_with("backbone.net.rope.");
+        let unused = detectron_key(UNUSED);
+        let is_absent = |key: &str| key.starts_with(&unused);
+        load_renamed(self, state, &detectron_key, &is_computed, &is_absent)
+    }
+
+    /// Takes the backbone's parameters from `state`, which is of a classifier; see
+    /// [`Segmenter::load_backbone`](crate::Segmenter::load_backbone).
+    ///
+    /// # Errors
+    ///
+    /// [`StateDictMismatch`] lists every difference that `options` does not allow.
+    pub fn load_backbone(
+        mut self,
+        state: &StateDict,
+        options: LoadOptions,
+    ) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
+        let (backbone, report) = self.backbone.load(state, options)?;
+        self.backbone = backbone;
+        Ok((self, report))
+    }
+
+    /// Every parameter under the names of `names`, in the order of the modules. The original's are
+    /// without the backbone's last norm, and with its tables of rotary positions.
+    ///
+    /// # Errors
+    ///
+    /// The path of the first parameter that the original has no counterpart of.
+    pub fn state(&self, names: Names) -> Result<NamedArrays, String> {
+        match names {
+            Names::Ours => Ok(NamedArrays::of(self)),
+            Names::Pytorch => {
+                self.backbone.state(Names::Pytorch).map_err(|path| format!("{BACKBONE}{path}"))?;
+                let unused = detectron_key(UNUSED);
+                let arrays = NamedArrays::renamed(self, detectron_key)
+                    .filtered(|name| !name.starts_with(&unused));
+                Ok(arrays.with_rope(self.backbone_config(), NET))
+            }
+        }
+    }
+
+    /// Numbers in all parameters that something depends on.
+    #[must_use]
+    pub fn num_parameters(&self) -> usize {
+        NamedArrays::of(self).filtered(|path| !path.starts_with(UNUSED)).num_elements()
+    }
+}
