@@ -94,6 +94,16 @@ impl Arrays {
         self.read(name, "u8", |x: u8| x, |x: u8| x)
     }
 
+    /// The array `name` of booleans.
+    pub(super) fn flags(&mut self, name: &str) -> Result<Vec<bool>, Error> {
+        Ok(self.read(name, "bool", |x: bool| x, |x: bool| x)?.0)
+    }
+
+    /// The array `name` of signed bytes.
+    pub(super) fn signed_bytes(&mut self, name: &str) -> Result<Vec<f32>, Error> {
+        Ok(self.read(name, "i8", |x: i8| f32::from(x), |x: i8| f32::from(x))?.0)
+    }
+
     /// Whether there is an array `name`.
     pub(super) fn has(&self, name: &str) -> bool {
         self.unread.contains(name)

@@ -3,6 +3,7 @@
 
 mod arrays;
 mod bands;
+mod detection;
 mod operations;
 mod segmentation;
 mod variant;
@@ -20,7 +21,7 @@ use vim_model::{Bimamba, GateGradient, ImportError, Vim, VimConfig, import_pytor
 use crate::args::Overrides;
 use crate::commands::import::from_name;
 use crate::config::Config;
-use crate::device::{self, DeviceName, threads};
+use crate::device::{self, DeviceName, SelectedDevice, threads};
 use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::task::classification::cross_entropy;
@@ -48,10 +49,12 @@ another shape and one that is none of these are errors (exit 65).
 With model.bimamba = \"v1\" the gradients are taken as the original takes them, without the part that the gate
 gets through the backward way; ssm.v1_gate_gradient = \"exact\" takes them all.
 
-With --variant the model is a segmentation model, described by the JSON of the reference arrays, and the
-arrays are its own: eval.*, train.*, slide.*, and with --grads dx and g.*. Classes are compared where the
-two largest logits are further apart than 1e-3. Tolerances left out: 1e-5, of gradients 5e-4, of dx 1e-4;
-in bf16 wider ones for each kind of array, and the last lines say how far each kind is off.
+With --variant the model is a segmentation model or a detector, described by the JSON of the reference
+arrays, and the arrays are its own. Segmentation: eval.*, train.*, slide.*, and with --grads dx and g.*;
+classes are compared where the two largest logits are further apart than 1e-3. Tolerances left out: 1e-5,
+of gradients 5e-4, of dx 1e-4; in bf16 wider ones for each kind of array, and the last lines say how far
+each kind is off. Detection: image*, gt_*, batch, train.*, eval.*, and with --grads d_* and g.*; anchors
+and boxes are taken in order. Tolerances left out: 1e-5, gradients 2e-4, boxes 1e-3 pixels.
 
 The error of an array is its largest difference over its reference's largest magnitude. Exit 1 if one
 is above its tolerance, which is the same on a GPU: f32 is f32 there.";
@@ -69,7 +72,7 @@ pub(crate) struct EvalGoldenArgs {
     /// Configuration file that describes the model.
     #[arg(long, value_name = "FILE.toml", required_unless_present_any = ["variant", "operations"])]
     config: Option<PathBuf>,
-    /// What describes the segmentation model of the arrays.
+    /// What describes the segmentation model, or the detector, of the arrays.
     #[arg(long, value_name = "FILE.json", conflicts_with_all = ["config", "set"])]
     variant: Option<PathBuf>,
     /// Compare a task's operations instead, such as its data and its metrics: with every file of
@@ -87,10 +90,12 @@ pub(crate) struct EvalGoldenArgs {
     /// Largest relative error of the logits and the loss; left out 1e-5.
     #[arg(long, value_name = "X", value_parser = tolerance)]
     tol: Option<f64>,
-    /// Largest relative error of a parameter's gradient; left out 5e-5, or 5e-4 of segmentation.
+    /// Largest relative error of a parameter's gradient; left out 5e-5, 5e-4 of segmentation, 2e-4
+    /// of detection.
     #[arg(long, value_name = "X", value_parser = tolerance)]
     tol_grad: Option<f64>,
-    /// Largest relative error of the images' gradient; left out 1e-3, or 1e-4 of segmentation.
+    /// Largest relative error of the images' gradient; left out 1e-3, 1e-4 of segmentation, 2e-4
+    /// of detection.
     #[arg(long, value_name = "X", value_parser = tolerance)]
     tol_dx: Option<f64>,
     /// Where to compute: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N; left out, what the
@@ -162,12 +167,7 @@ pub(crate) fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
         return operations::run(dir, &chosen.device, args.json);
     }
     if let Some(variant) = &args.variant {
-        let comparisons = segmentation::compare(args, variant, &chosen.device)?;
-        let judged = judge(args, &comparisons, &chosen.name);
-        if !args.json {
-            print(&bands::summary(&comparisons))?;
-        }
-        return judged;
+        return of_variant(args, variant, &chosen);
     }
     let mut arrays = Arrays::open(args.arrays())?;
     let path = args.arrays();
@@ -219,7 +219,6 @@ pub(crate) fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
         let what = format!("not expected of this model: {}", extra.join(", "));
         return Err(damaged(path, &what));
     }
-
     judge(args, &comparisons, &chosen.name)
 }
 
@@ -239,6 +238,27 @@ fn judge(args: &EvalGoldenArgs, comparisons: &[Comparison], device: &str) -> Res
     });
     report(args, comparisons, device)?;
     failure.map_or(Ok(()), Err)
+}
+
+/// Compares every array with that of the model that the file at `path` describes: of a detector if
+/// it has losses.
+fn of_variant(args: &EvalGoldenArgs, path: &Path, chosen: &SelectedDevice) -> Result<(), Error> {
+    let wrong =
+        |error: serde_json::Error| Error::data(format!("variant {}: {error}", path.display()));
+    let text = std::fs::read(path).map_err(Error::io("read", path))?;
+    let about: serde_json::Value = serde_json::from_slice(&text).map_err(wrong)?;
+    if about.get("losses").is_some() {
+        let about = serde_json::from_value(about).map_err(wrong)?;
+        let comparisons = detection::compare(args, path, &about, &chosen.device)?;
+        return judge(args, &comparisons, &chosen.name);
+    }
+    let about = serde_json::from_value(about).map_err(wrong)?;
+    let comparisons = segmentation::compare(args, path, &about, &chosen.device)?;
+    let judged = judge(args, &comparisons, &chosen.name);
+    if !args.json {
+        print(&bands::summary(&comparisons))?;
+    }
+    judged
 }
 
 fn check_inputs(

@@ -1,7 +1,7 @@
 //! A segmentation model: features, logits, losses, gradients, running statistics, sliding windows.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
@@ -24,16 +24,15 @@ use crate::weights::WeightsError;
 const TAKEN_AWAY: [&str; 3] =
     ["backbone.fpn1.0.bias", "backbone.fpn1.3.bias", "backbone.fpn2.0.bias"];
 
-/// Compares every array with that of the model of `variant`; those that are not of it are errors.
+/// Compares every array with that of the model that `about` describes; those that are not of it are
+/// errors.
 pub(super) fn compare(
     args: &EvalGoldenArgs,
     variant: &Path,
+    about: &Description,
     device: &Device,
 ) -> Result<Vec<Comparison>, Error> {
     let wrong = |what: String| Error::data(format!("variant {}: {what}", variant.display()));
-    let text = fs::read_to_string(variant).map_err(Error::io("read", variant))?;
-    let about: Description =
-        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     let (heads, backbone) = about.variant.configs().map_err(wrong)?;
     let classes = about.variant.classes;
     let device = if args.grads { device.clone().autodiff() } else { device.clone() };

@@ -4,6 +4,7 @@
 mod augment;
 mod coco;
 mod data;
+mod detection;
 mod metrics;
 mod optim;
 
@@ -45,6 +46,16 @@ impl Row {
         Self { name, numbers, max_difference, tolerance, within }
     }
 
+    /// The same with differences over the reference's magnitude where that is above 1.
+    fn relative(name: impl Into<String>, ours: &[f64], theirs: &[f64], tolerance: f64) -> Self {
+        let sizes = theirs.iter().map(|number| number.abs().max(1.0));
+        let scaled = |numbers: &[f64]| -> Vec<f64> {
+            numbers.iter().zip(sizes.clone()).map(|(number, size)| number / size).collect()
+        };
+        let one = if ours.len() == theirs.len() { scaled(ours) } else { Vec::new() };
+        Self::new(name, &one, &scaled(theirs), tolerance)
+    }
+
     /// Compares bytes for equality.
     fn exact(name: impl Into<String>, ours: &[u8], theirs: &[u8]) -> Self {
         let wide = |bytes: &[u8]| bytes.iter().map(|&byte| f64::from(byte)).collect::<Vec<_>>();
@@ -56,7 +67,7 @@ impl Row {
 type Known = (&'static str, fn(&Path, &Device) -> Result<Vec<Row>, Error>);
 
 /// The known files of each subject.
-const SUBJECTS: [&[Known]; 2] = [&SEGMENTATION, &COCO];
+const SUBJECTS: [&[Known]; 3] = [&SEGMENTATION, &detection::FILES, &COCO];
 
 const SEGMENTATION: [Known; 3] = [
     ("data.json", |path, _| data::check(path)),
