@@ -71,7 +71,8 @@ fn outline(image: &mut Pixels, shown: &Shown<'_>, stroke: usize) {
 }
 
 /// Writes the label on a strip of the object's colour above its box, or inside where there is no
-/// room, and further left where it would leave the image. Letters that the font lacks are shown as `?`.
+/// room, and further left where it would leave the image. Letters that the font lacks are shown as
+/// `?`.
 fn write(image: &mut Pixels, shown: &Shown<'_>, stroke: usize) {
     if shown.label.is_empty() {
         return;

@@ -125,8 +125,8 @@ impl Detector {
     ///
     /// # Shapes
     ///
-    /// - `images`: `[B, 3, H, W]`, of the backbone's `image_size`, normalized, and 0 to the right of
-    ///   and below a smaller image
+    /// - `images`: `[B, 3, H, W]`, of the backbone's `image_size`, normalized, and 0 to the right
+    ///   of and below a smaller image
     /// - result: `[B, G_h, G_w, M]`, f32
     ///
     /// # Errors

@@ -11,8 +11,8 @@ use crate::conv::pointwise;
 /// ε, added to the variance.
 const EPSILON: f64 = 1e-6;
 
-/// Normalizes the channels of each pixel: `y = (x − mean) / sqrt(var + ε) · weight + bias`, with the
-/// biased variance, in f32.
+/// Normalizes the channels of each pixel: `y = (x − mean) / sqrt(var + ε) · weight + bias`, with
+/// the biased variance, in f32.
 ///
 /// # Source
 ///

@@ -55,9 +55,9 @@ impl InstanceMask {
 
     /// The mask within `edges` on a grid of `side · side` cells, row by row.
     ///
-    /// Polygons are moved and scaled to the grid and drawn there, as COCO's reference draws them; of
-    /// a bitmap a cell is in the mask where its mean by [`vim_kernels::roi_align()`] is a half or
-    /// more.
+    /// Polygons are moved and scaled to the grid and drawn there, as COCO's reference draws them;
+    /// of a bitmap a cell is in the mask where its mean by [`vim_kernels::roi_align()`] is a half
+    /// or more.
     ///
     /// # Errors
     ///

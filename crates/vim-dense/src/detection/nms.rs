@@ -12,8 +12,8 @@ pub fn by_score(scores: &[f32]) -> Vec<usize> {
 }
 
 /// Non-maximum suppression: the boxes that stay, from the highest score to the lowest. A box goes
-/// if its overlap with a higher one of the same class that stays is larger than `threshold`. Of those
-/// that stay, the first `most` are returned.
+/// if its overlap with a higher one of the same class that stays is larger than `threshold`. Of
+/// those that stay, the first `most` are returned.
 ///
 /// The lengths of the three slices must agree; boxes beyond the shortest are not looked at.
 ///

@@ -38,7 +38,7 @@ pub struct RpnHead {
     pub deltas: BiasedConv,
 }
 
-/// What the head says of the anchors of all levels, from the finest on, in the order of the anchors.
+/// What the head says of the anchors of all levels, from the finest on, in the anchors' order.
 #[derive(Clone, Debug)]
 pub struct AnchorScores {
     /// `[B, A]`.

@@ -64,7 +64,8 @@ fused_op! {
 /// # Errors
 ///
 /// [`KernelError::Shape`] if there are no boxes, or one is of no image of `x`;
-/// [`KernelError::NotFinite`] names the first box with an edge that is none; [`KernelError::Dtype`];
+/// [`KernelError::NotFinite`] names the first box with an edge that is none;
+/// [`KernelError::Dtype`];
 /// [`KernelError::TooLarge`], of a box with more than 4096 samples to a bin too;
 /// [`KernelError::NoKernel`] if `choice` forces a kernel that the device does not have.
 ///

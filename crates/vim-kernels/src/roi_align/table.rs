@@ -43,7 +43,7 @@ pub(crate) struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// The first pixel of bin `bin` of box `roi` along `axis` (0: rows), and the weights from there.
+    /// The first pixel of bin `bin` of box `roi` along `axis` (0: rows), and the weights from it.
     pub(crate) fn bin(&self, roi: usize, axis: usize, bin: usize) -> (usize, &[f32]) {
         let at = ((2 * roi + axis) * self.layout.bins + bin) * OF_BIN;
         let [first, count, weights] = [0, 1, 2].map(|i| self.numbers[at + i] as usize);

@@ -21,7 +21,7 @@ use vim_model::{Bimamba, GateGradient, ImportError, Vim, VimConfig, import_pytor
 use crate::args::Overrides;
 use crate::commands::import::from_name;
 use crate::config::Config;
-use crate::device::{self, DeviceName, SelectedDevice, threads};
+use crate::device::{self, DeviceName, threads};
 use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::task::classification::cross_entropy;
@@ -167,7 +167,7 @@ pub(crate) fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
         return operations::run(dir, &chosen.device, args.json);
     }
     if let Some(variant) = &args.variant {
-        return of_variant(args, variant, &chosen);
+        return variant::run(args, variant, &chosen);
     }
     let mut arrays = Arrays::open(args.arrays())?;
     let path = args.arrays();
@@ -238,27 +238,6 @@ fn judge(args: &EvalGoldenArgs, comparisons: &[Comparison], device: &str) -> Res
     });
     report(args, comparisons, device)?;
     failure.map_or(Ok(()), Err)
-}
-
-/// Compares every array with that of the model that the file at `path` describes: of a detector if
-/// it has losses.
-fn of_variant(args: &EvalGoldenArgs, path: &Path, chosen: &SelectedDevice) -> Result<(), Error> {
-    let wrong =
-        |error: serde_json::Error| Error::data(format!("variant {}: {error}", path.display()));
-    let text = std::fs::read(path).map_err(Error::io("read", path))?;
-    let about: serde_json::Value = serde_json::from_slice(&text).map_err(wrong)?;
-    if about.get("losses").is_some() {
-        let about = serde_json::from_value(about).map_err(wrong)?;
-        let comparisons = detection::compare(args, path, &about, &chosen.device)?;
-        return judge(args, &comparisons, &chosen.name);
-    }
-    let about = serde_json::from_value(about).map_err(wrong)?;
-    let comparisons = segmentation::compare(args, path, &about, &chosen.device)?;
-    let judged = judge(args, &comparisons, &chosen.name);
-    if !args.json {
-        print(&bands::summary(&comparisons))?;
-    }
-    judged
 }
 
 fn check_inputs(

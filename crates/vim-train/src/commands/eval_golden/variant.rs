@@ -1,8 +1,42 @@
-//! The JSON beside the reference arrays of a segmentation model.
+//! The JSON beside the reference arrays of a model: whose they are, and the settings of a
+//! segmentation model.
+
+use std::fs;
+use std::path::Path;
 
 use serde::Deserialize;
 use vim_dense::SegmenterConfig;
 use vim_model::{ClassToken, LastTap, Rope, Tapped, VimConfig};
+
+use super::{EvalGoldenArgs, bands, detection, judge, segmentation};
+use crate::device::SelectedDevice;
+use crate::error::Error;
+use crate::output::print;
+
+/// Compares every array with that of the model that the file at `path` describes: of a detector if
+/// it has losses.
+pub(super) fn run(
+    args: &EvalGoldenArgs,
+    path: &Path,
+    chosen: &SelectedDevice,
+) -> Result<(), Error> {
+    let wrong =
+        |error: serde_json::Error| Error::data(format!("variant {}: {error}", path.display()));
+    let text = fs::read(path).map_err(Error::io("read", path))?;
+    let about: serde_json::Value = serde_json::from_slice(&text).map_err(wrong)?;
+    if about.get("losses").is_some() {
+        let about = serde_json::from_value(about).map_err(wrong)?;
+        let comparisons = detection::compare(args, path, &about, &chosen.device)?;
+        return judge(args, &comparisons, &chosen.name);
+    }
+    let about = serde_json::from_value(about).map_err(wrong)?;
+    let comparisons = segmentation::compare(args, path, &about, &chosen.device)?;
+    let judged = judge(args, &comparisons, &chosen.name);
+    if !args.json {
+        print(&bands::summary(&comparisons))?;
+    }
+    judged
+}
 
 /// What describes the arrays.
 #[derive(Debug, Deserialize)]
