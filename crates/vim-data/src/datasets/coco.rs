@@ -156,9 +156,9 @@ fn unzipped(zip: &Path, member: &str) -> Result<Vec<u8>, DataError> {
     let file = File::open(zip).map_err(DataError::io(zip))?;
     let archive = ZipArchive::new(BufReader::new(file));
     let mut archive = archive.map_err(|error| wrong(error.to_string()))?;
-    let entry = archive.by_name(member).map_err(|error| match error {
-        ZipError::FileNotFound => wrong("there is no such member".to_owned()),
-        other => wrong(other.to_string()),
+    let entry = archive.by_name(member).map_err(|error| {
+        let is_absent = matches!(error, ZipError::FileNotFound);
+        wrong(if is_absent { "there is no such member".to_owned() } else { error.to_string() })
     })?;
     let mut bytes = Vec::new();
     let read = entry.take(MOST).read_to_end(&mut bytes);

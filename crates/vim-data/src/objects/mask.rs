@@ -18,10 +18,10 @@ pub enum Mask {
 impl Mask {
     /// COCO's mask of an image of `size`, `[height, width]`; `None` if it cannot be decoded.
     pub(crate) fn of(segmentation: Segmentation, [height, width]: [u32; 2]) -> Option<Self> {
-        match segmentation {
-            Segmentation::Polygon(polygons) => Some(Self::Polygons(polygons)),
-            other => other.to_rle(height, width).ok().map(Self::Runs),
+        if let Segmentation::Polygon(polygons) = segmentation {
+            return Some(Self::Polygons(polygons));
         }
+        segmentation.to_rle(height, width).ok().map(Self::Runs)
     }
 
     /// As COCO's files have it.
