@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use vim_dense::SegmenterConfig;
+use vim_kernels::Precision;
 use vim_model::{ClassToken, LastTap, Rope, Tapped, VimConfig};
 
 use super::{EvalGoldenArgs, bands, detection, judge, segmentation};
@@ -25,6 +26,9 @@ pub(super) fn run(
     let text = fs::read(path).map_err(Error::io("read", path))?;
     let about: serde_json::Value = serde_json::from_slice(&text).map_err(wrong)?;
     if about.get("losses").is_some() {
+        if args.dtype.is_some_and(|dtype| dtype != Precision::F32) {
+            return Err(Error::failed("--dtype: a detector is compared in f32 alone"));
+        }
         let about = serde_json::from_value(about).map_err(wrong)?;
         let comparisons = detection::compare(args, path, &about, &chosen.device)?;
         return judge(args, &comparisons, &chosen.name);
