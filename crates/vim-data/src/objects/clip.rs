@@ -117,7 +117,7 @@ mod tests {
             vec![11.0, 1.0, 15.0, 1.0, 15.0, 5.0],
             vec![10.0, 1.0, 15.0, 1.0, 10.0, 5.0],
             // Around the corner, without crossing it.
-            vec![-1.0, 4.0, 4.0, -1.0, -9.0, -9.0].iter().map(|x| x - 3.0).collect(),
+            [-1.0, 4.0, 4.0, -1.0, -9.0, -9.0].iter().map(|x| x - 3.0).collect(),
         ] {
             assert_eq!(bounds(&[outside], [10.0, 10.0]), None);
         }
