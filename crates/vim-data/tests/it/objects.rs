@@ -24,7 +24,7 @@ fn objects_of_shapes_are_pinned() {
         hasher.update(&scene.image.data);
         hasher.update(format!("{:?}", scene.objects).as_bytes());
     }
-    assert_eq!(hasher.finalize().to_hex()[..16], *"ccb8b5cdab3f9327");
+    assert_eq!(hasher.finalize().to_hex()[..16], *"e656609e6b86de46");
 }
 
 #[test]
@@ -62,8 +62,8 @@ fn objects_are_what_is_seen_of_the_scenes_of_segmentation() {
             alike += 1;
         }
     }
-    // One in ten of 200 scenes' 3.5 figures; all the others are those of segmentation.
-    assert!((40..=100).contains(&crowds) && all > 500, "{crowds} of {all}");
+    // One in ten of 200 scenes' 2 figures; all the others are those of segmentation.
+    assert!((20..=60).contains(&crowds) && all > 300, "{crowds} of {all}");
     assert!(alike > 120, "{alike}");
 }
 
