@@ -256,7 +256,7 @@ fn completions_and_manual_pages() {
         let text = fs::read_to_string(files.path().join(format!("man/man1/{page}.1"))).unwrap();
         assert!(text.contains(".TH"), "{page}");
     }
-    // The synopsis is that of --help: values of required options, in their order.
+    // The synopsis is that of --help: the options' values, in their order.
     let text = fs::read_to_string(files.path().join("man/man1/vim-train-eval.1")).unwrap();
-    assert!(text.contains(" [OPTIONS] <CONFIG|RUN>"), "{text}");
+    assert!(text.contains(" [OPTIONS] [CONFIG|RUN]"), "{text}");
 }

@@ -35,7 +35,7 @@ fn the_numbers_are_printed_and_written() {
     let ap = 51.0 / 101.0;
     let text = stdout(&run(&args));
     for line in
-        ["1 detections, 2 images", "AP         50.50 %", "AR1        50.00 %", "AP_large        –"]
+        ["1 detections, 2 images", "AP         50.50 %", "AR1        50.00 %", "AP_large         –"]
     {
         assert!(text.contains(line), "{line}: {text}");
     }

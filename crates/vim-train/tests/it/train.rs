@@ -141,7 +141,10 @@ fn every_method_trains_and_kernel_and_reference_agree() {
     // Beside the three operations that are chosen, those of a segmentation's heads have kernels.
     for (config, others) in [
         ("configs/debug.toml", ""),
-        ("crates/vim-train/tests/it/fixtures/segment.toml", "conv3x3, resize, resize_nll"),
+        (
+            "crates/vim-train/tests/it/fixtures/segment.toml",
+            "channel_sums, conv3x3, resize, resize_nll, scale_shift",
+        ),
     ] {
         let bench = Bench::of(config);
         for method in Discretization::VARIANTS {
