@@ -8,10 +8,14 @@ use std::path::{Path, PathBuf};
 use half::f16;
 use npyz::{Deserialize, NpyFile, Order};
 use serde::Serialize;
+use vim_model::StateDictMismatch;
+use vim_torch::{ReadError, Section, StateDict, read_checkpoint};
 use zip::ZipArchive;
 use zip::result::ZipError;
 
+use super::EvalGoldenArgs;
 use crate::error::Error;
+use crate::weights::WeightsError;
 
 /// Upper bound of an array's elements; a larger header is damaged.
 const MOST_NUMBERS: u64 = 1 << 28;
@@ -210,6 +214,20 @@ impl Comparison {
         let array = array.to_owned();
         Self { array, max_reference, max_absolute_error, max_relative_error, tolerance, within }
     }
+}
+
+/// The arrays of `--weights`.
+pub(super) fn weights(args: &EvalGoldenArgs) -> Result<StateDict, Error> {
+    let path = args.weights().display().to_string();
+    let unread = |source| WeightsError::Unreadable { path: path.clone(), source };
+    let file = File::open(args.weights()).map_err(|error| unread(ReadError::Io(error)))?;
+    Ok(read_checkpoint(BufReader::new(file), Section::Model).map_err(unread)?.state)
+}
+
+/// That the arrays of `--weights` are not those of the model.
+pub(super) fn unfit(args: &EvalGoldenArgs, mismatch: &StateDictMismatch) -> Error {
+    let (checkpoint, problems) = (args.weights().display().to_string(), mismatch.to_string());
+    WeightsError::Unfit { checkpoint, problems }.into()
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! A segmentation model: features, logits, losses, gradients, running statistics, sliding windows.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::BufReader;
 use std::path::Path;
 
 use burn::module::{Module, ModuleVisitor, Param};
@@ -10,14 +8,12 @@ use burn::tensor::{Device, Gradients, Int, Tensor, TensorData};
 use vim_dense::{
     Features, SegmentationLoss, Segmenter, ShardSum, mmseg_key, predicted, resize, training_logits,
 };
-use vim_torch::{ReadError, Section, read_checkpoint};
 
-use super::arrays::{Arrays, Comparison, Floats, damaged};
+use super::arrays::{Arrays, Comparison, Floats, damaged, unfit, weights};
 use super::bands::Bands;
 use super::variant::Description;
 use super::{EvalGoldenArgs, expect_shape, numbers};
 use crate::error::Error;
-use crate::weights::WeightsError;
 
 /// Biases that a normalization over the batch takes away again: their gradients are 0 but for
 /// rounding, and are judged on the scale of their weights'.
@@ -36,7 +32,8 @@ pub(super) fn compare(
     let (heads, backbone) = about.variant.configs().map_err(wrong)?;
     let classes = about.variant.classes;
     let device = if args.grads { device.clone().autodiff() } else { device.clone() };
-    let model = load(args, heads.init(&backbone, classes, &device, 0)?)?;
+    let model = heads.init(&backbone, classes, &device, 0)?;
+    let (model, _) = model.load(&weights(args)?).map_err(|mismatch| unfit(args, &mismatch))?;
     let model = model.with_precision(args.dtype.unwrap_or_default())?;
     let mut golden = Golden {
         arrays: Arrays::open(args.arrays())?,
@@ -81,20 +78,6 @@ pub(super) fn compare(
         return Err(golden.wrong(&format!("not expected of this model: {}", extra.join(", "))));
     }
     Ok(golden.found)
-}
-
-fn load(args: &EvalGoldenArgs, model: Segmenter) -> Result<Segmenter, Error> {
-    let path = args.weights().display().to_string();
-    let unread = |source| WeightsError::Unreadable { path: path.clone(), source };
-    let file = File::open(args.weights()).map_err(|error| unread(ReadError::Io(error)))?;
-    let checkpoint = read_checkpoint(BufReader::new(file), Section::Model).map_err(unread)?;
-    let (model, _) = model.load(&checkpoint.state).map_err(|mismatch| {
-        Error::from(WeightsError::Unfit {
-            checkpoint: path.clone(),
-            problems: mismatch.to_string(),
-        })
-    })?;
-    Ok(model)
 }
 
 /// Arrays by the original's names.

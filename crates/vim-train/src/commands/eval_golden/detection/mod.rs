@@ -3,8 +3,6 @@
 mod gradients;
 mod variant;
 
-use std::fs::File;
-use std::io::BufReader;
 use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
@@ -13,13 +11,11 @@ use vim_dense::detection::mask_target::InstanceMask;
 use vim_dense::detection::matcher::Label;
 use vim_dense::detection::{Detector, STRIDES, TrainingPass, Truths, detectron_key, groups};
 use vim_model::NamedArrays;
-use vim_torch::{ReadError, Section, read_checkpoint};
 
-use super::arrays::{Arrays, Comparison, Floats, damaged};
+use super::arrays::{Arrays, Comparison, Floats, damaged, unfit, weights};
 use super::{EvalGoldenArgs, expect_shape, numbers};
 use crate::error::Error;
 use crate::task::classification::to_tensors;
-use crate::weights::WeightsError;
 use gradients::gradients;
 pub(super) use variant::Description;
 use variant::Optimizer;
@@ -43,7 +39,8 @@ pub(super) fn compare(
     let wrong = |what: String| Error::data(format!("variant {}: {what}", variant.display()));
     let (heads, backbone) = about.variant.configs().map_err(wrong)?;
     let device = if args.grads { device.clone().autodiff() } else { device.clone() };
-    let model = load(args, heads.init(&backbone, about.variant.classes, &device, 0)?)?;
+    let model = heads.init(&backbone, about.variant.classes, &device, 0)?;
+    let (model, _) = model.load(&weights(args)?).map_err(|mismatch| unfit(args, &mismatch))?;
     let mut golden = Golden {
         arrays: Arrays::open(args.arrays())?,
         path: args.arrays(),
@@ -62,20 +59,6 @@ pub(super) fn compare(
         return Err(golden.wrong(&format!("not expected of this model: {}", extra.join(", "))));
     }
     Ok(golden.found)
-}
-
-fn load(args: &EvalGoldenArgs, model: Detector) -> Result<Detector, Error> {
-    let path = args.weights().display().to_string();
-    let unread = |source| WeightsError::Unreadable { path: path.clone(), source };
-    let file = File::open(args.weights()).map_err(|error| unread(ReadError::Io(error)))?;
-    let checkpoint = read_checkpoint(BufReader::new(file), Section::Model).map_err(unread)?;
-    let (model, _) = model.load(&checkpoint.state).map_err(|mismatch| {
-        Error::from(WeightsError::Unfit {
-            checkpoint: path.clone(),
-            problems: mismatch.to_string(),
-        })
-    })?;
-    Ok(model)
 }
 
 /// The reference arrays, and the comparisons so far.
