@@ -193,11 +193,14 @@ fn what_describes_a_segmentation_model_must_be_its_own() {
              \"depth\": 4, \
              \"out_indices\": {indices}, \"use_residual_as_feature\": true, \
              \"last_layer_process\": \"{last}\", \"rope\": false, \"rope_residual\": false, \
-             \"channels\": 8, \"aux_channels\": 8, \"classes\": 7, \"batch\": 3}}}}"
+             \"channels\": 8, \"aux_channels\": 8, \"classes\": 7, \"batch\": 3}}, \
+             \"losses\": {{\"decode.loss_ce\": 1.8}}}}"
         )
     };
     refused(&compare("{", &[]), 65, &["variant.json", "EOF"]);
     refused(&compare("{}", &[]), 65, &["variant.json", "missing field `variant`"]);
+    // Without blocks to take, it is a detector's.
+    refused(&compare("{\"variant\": {\"img\": 64}}", &[]), 65, &["variant.json", "missing field"]);
     refused(&compare(&variant("sum", "[0, 1, 2, 3]"), &[]), 65, &["variant.json", "\"sum\""]);
     let output = compare(&variant("add", "[0, 1, 2, 4]"), &[]);
     refused(&output, 78, &["segmentation.out_indices", "model.depth = 4"]);

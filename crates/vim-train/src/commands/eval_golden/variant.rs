@@ -14,8 +14,8 @@ use crate::device::SelectedDevice;
 use crate::error::Error;
 use crate::output::print;
 
-/// Compares every array with that of the model that the file at `path` describes: of a detector if
-/// it has losses.
+/// Compares every array with that of the model that the file at `path` describes: of a segmenter if
+/// its settings name the blocks whose results it takes, else of a detector.
 pub(super) fn run(
     args: &EvalGoldenArgs,
     path: &Path,
@@ -25,7 +25,7 @@ pub(super) fn run(
         |error: serde_json::Error| Error::data(format!("variant {}: {error}", path.display()));
     let text = fs::read(path).map_err(Error::io("read", path))?;
     let about: serde_json::Value = serde_json::from_slice(&text).map_err(wrong)?;
-    if about.get("losses").is_some() {
+    if about.pointer("/variant/out_indices").is_none() {
         if args.dtype.is_some_and(|dtype| dtype != Precision::F32) {
             return Err(Error::failed("--dtype: a detector is compared in f32 alone"));
         }
