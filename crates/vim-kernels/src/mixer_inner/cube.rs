@@ -9,9 +9,9 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 use cubecl::zspace::metadata::Metadata;
 
+use super::gate::{gate, ungate};
 use super::{MixerArguments, MixerSpec};
 use crate::conv::{Taps, conv_bidirectional, conv_bidirectional_backward};
-use crate::cube::halves::add_halves;
 use crate::cube::{cubes, dense, empty};
 use crate::matmul::cube::{Matrix, Output, activations, gather_weights, multiply, weight_gradient};
 use crate::op::{Forward, FusedOp, Tensors};
@@ -20,11 +20,11 @@ use crate::scan::{ScanArguments, scan_gradients, scan_results};
 
 /// Weights of a direction.
 const WEIGHTS: usize = 7;
-/// Inputs: `xz`, then conv weight, conv bias, x_proj, dt_proj, delta bias, a_log and d of each
-/// direction.
-const INPUTS: usize = 1 + 2 * WEIGHTS;
+/// Inputs: `xz`, `out_proj`, then conv weight, conv bias, x_proj, dt_proj, delta bias, a_log and d
+/// of each direction.
+const INPUTS: usize = 2 + 2 * WEIGHTS;
 /// Index of a direction's first weight.
-const DIRECTIONS: [usize; 2] = [1, 1 + WEIGHTS];
+const DIRECTIONS: [usize; 2] = [2, 2 + WEIGHTS];
 
 /// Units of a cube.
 const UNITS: u32 = 128;
@@ -35,6 +35,10 @@ type Inputs = [CubeTensor; INPUTS];
 #[derive(Clone, Debug)]
 pub(crate) struct Saved {
     projected: CubeTensor,
+    /// The sum of both directions, before the gate.
+    sum: CubeTensor,
+    /// out_proj, in the type of the products.
+    out_proj: CubeTensor,
     /// As [`prepared`] returns them.
     weights: [CubeTensor; 4],
     /// Absent if the backward pass recomputes them.
@@ -205,6 +209,11 @@ impl Sizes {
         [2 * self.batch, self.len, self.d_inner]
     }
 
+    /// The sum of both directions, gated or not.
+    fn inner(&self) -> [usize; 3] {
+        [self.batch, self.len, self.d_inner]
+    }
+
     /// The convolutions of both directions, `[2·B, L, D]`: input of the scans.
     fn convolved(&self, xz: &CubeTensor, weights: &Weights) -> CubeTensor {
         let u = activations(xz, self.both(), self.spec.precision);
@@ -235,7 +244,8 @@ impl Sizes {
             b: self.states(projected, 0),
             c: self.states(projected, 1),
             d: weights.d.clone(),
-            z: self.half(xz, 1),
+            // Absent.
+            z: view(xz, 0, &[1, 1, 1], &[1, 1, 1]),
             delta_bias: weights.delta_bias.clone(),
         }
     }
@@ -270,9 +280,26 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         sizes.multiply(&sizes.per_direction(&u), &weights.x_proj, &out, Output::Overwrite);
         let arguments = sizes.scan_arguments(&xz, &u, &projected, &weights);
         let save_states = save && !self.recompute;
-        let (y, _, chunk_states) = scan_results(arguments, self.scan(), save_states);
-        let saved = Saved { projected, weights: prepared, chunk_states };
-        (y, [], save.then_some((inputs, saved)))
+        let (ways, _, chunk_states) = scan_results(arguments, self.scan(), save_states);
+        let inner = || activations(&xz, sizes.inner(), self.precision);
+        let (gated, sum) = (inner(), save.then(inner));
+        gate(&ways, &sizes.half(&xz, 1), sum.as_ref(), &gated);
+        drop(ways);
+        let out_proj = Matrix::rounded_weight(&inputs[1], self.precision);
+        let [_, d_model] = out_proj.shape().dims();
+        let y = activations(&xz, [sizes.batch, sizes.len, d_model], self.precision);
+        multiply(
+            &Matrix::dense(&gated, [sizes.tokens(), sizes.d_inner]),
+            &Matrix::weight(&out_proj),
+            None,
+            &Matrix::dense(&y, [sizes.tokens(), d_model]),
+            Output::Overwrite,
+            self.precision,
+        );
+        let saved = sum.map(|sum| {
+            (inputs, Saved { projected, sum, out_proj, weights: prepared, chunk_states })
+        });
+        (y, [], saved)
     }
 
     fn backward(
@@ -282,7 +309,7 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         _wanted: [bool; INPUTS],
     ) -> [Option<CubeTensor>; INPUTS] {
         let xz = dense(inputs[0].clone());
-        let Saved { projected, weights, chunk_states } = saved;
+        let Saved { projected, sum, out_proj, weights, chunk_states } = saved;
         let weights = Weights::new(&inputs, weights);
         let sizes = Sizes::new(&xz, &weights, self);
         let u = sizes.convolved(&xz, &weights);
@@ -294,12 +321,13 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         });
         let grad_projected = activations(&xz, [2, sizes.tokens(), sizes.pitch()], self.precision);
         let into = [sizes.states(&grad_projected, 0), sizes.states(&grad_projected, 1)];
-        let [grad_u, grad_delta, grad_a, _, _, grad_d, grad_z, grad_bias] =
-            scan_gradients(grad, arguments, chunk_states, self.scan(), into);
-        a_log_gradients(&grad_a, &a);
         let grad_xz = activations(&xz, xz.shape(), self.precision);
-        add_halves(&grad_z, &sizes.half(&grad_xz, 1), 2 * sizes.d_inner);
-        drop(grad_z);
+        let (grad_sum, grad_out_proj) =
+            self.through_gate(grad, &xz, &grad_xz, &sum, &out_proj, sizes);
+        drop(sum);
+        let [grad_u, grad_delta, grad_a, _, _, grad_d, _, grad_bias] =
+            scan_gradients(grad_sum, arguments, chunk_states, self.scan(), into);
+        a_log_gradients(&grad_a, &a);
 
         let (of_delta, of_u) = (sizes.per_direction(&grad_delta), sizes.per_direction(&grad_u));
         let of_steps = sizes.columns(&grad_projected, sizes.dt_rank);
@@ -328,7 +356,38 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         }
         let mut weights = weights.into_iter();
         let mut next = || weights.next().expect("invariant: seven weights of each direction");
-        std::array::from_fn(|i| Some(if i == 0 { grad_xz.clone() } else { next() }))
+        std::array::from_fn(|i| {
+            Some(match i {
+                0 => grad_xz.clone(),
+                1 => grad_out_proj.clone(),
+                _ => next(),
+            })
+        })
+    }
+}
+
+impl MixerSpec {
+    /// The gradients of the sum of both directions and of out_proj; writes that of the gate into
+    /// its half of `grad_xz`.
+    fn through_gate(
+        self,
+        grad: CubeTensor,
+        xz: &CubeTensor,
+        grad_xz: &CubeTensor,
+        sum: &CubeTensor,
+        out_proj: &CubeTensor,
+        sizes: Sizes,
+    ) -> (CubeTensor, CubeTensor) {
+        let grad = dense(grad);
+        let [.., d_model] = grad.shape().dims::<3>();
+        let rows = Matrix::dense(&grad, [sizes.tokens(), d_model]);
+        let [grad_sum, gated] = [(); 2].map(|()| activations(xz, sizes.inner(), self.precision));
+        let inner = |of: &CubeTensor| Matrix::dense(of, [sizes.tokens(), sizes.d_inner]);
+        let back = Matrix::weight(out_proj).transposed();
+        let out = inner(&grad_sum);
+        multiply(&rows, &back, None, &out, Output::Overwrite, self.precision);
+        ungate(&grad_sum, sum, &sizes.half(xz, 1), &sizes.half(grad_xz, 1), &gated);
+        (grad_sum, weight_gradient(&inner(&gated), &rows, self.precision))
     }
 }
 

@@ -44,6 +44,7 @@ impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
     ) -> Forward<CubeBackend, Self::Saved, 1> {
         let saved = save.then(|| inputs.clone());
         let (y, last_state, chunk_states) = scan_results(inputs, self, save);
+        let y = if self.bidirectional { sum_of_directions(&y) } else { y };
         (y, [last_state], saved.zip(chunk_states))
     }
 
@@ -55,15 +56,24 @@ impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
     ) -> [Option<CubeTensor>; 8] {
         let out = |of: &CubeTensor| empty(of, of.meta.shape().clone(), of.dtype);
         let into = [&arguments.b, &arguments.c].map(out);
+        let absent = [
+            (5, self.has_d, arguments.d.clone()),
+            (6, self.has_z, arguments.z.clone()),
+            (7, self.has_delta_bias, arguments.delta_bias.clone()),
+        ];
         let mut grads = scan_gradients(grad_y, arguments, saved, self, into);
         if self.bidirectional && self.has_z {
             grads[6] = sum_of_directions(&grads[6]);
+        }
+        for (i, _, of) in absent.into_iter().filter(|(_, there, _)| !there) {
+            grads[i] = zeros_like(&of);
         }
         grads.map(Some)
     }
 }
 
-/// `y` and the last state of a scan; with `save`, also its chunk states.
+/// `y` and the last state of a scan, of both directions where two run at once; with `save`, also its
+/// chunk states.
 pub(crate) fn scan_results(
     arguments: ScanArguments<CubeBackend>,
     spec: ScanSpec,
@@ -120,12 +130,12 @@ pub(crate) fn scan_results(
             );
         }
     }
-    let y = if spec.bidirectional { sum_of_directions(&y) } else { y };
     (y, last_state, save.then_some(chunk_states))
 }
 
-/// The gradients of a scan. Those of B and C are written into `into`, `[B, L, G, N]` with any row
-/// stride. Where two directions run at once, the gradient of z is separate for each direction.
+/// The gradients of a scan; nothing of use for an absent input. Those of B and C are written into
+/// `into`, `[B, L, G, N]` with any row stride. Where two directions run at once, the gradient of z is
+/// separate for each direction.
 pub(crate) fn scan_gradients(
     grad_y: CubeTensor,
     arguments: ScanArguments<CubeBackend>,
@@ -240,10 +250,6 @@ pub(crate) fn scan_gradients(
         tables,
         [d_inner, d_state],
     );
-    let or_zero = |grad, of: &CubeTensor, there: bool| if there { grad } else { zeros_like(of) };
-    let grad_d = or_zero(grad_d, &arguments.d, spec.has_d);
-    let grad_bias = or_zero(grad_bias, &arguments.delta_bias, spec.has_delta_bias);
-    let grad_z = or_zero(grad_z, &arguments.z, spec.has_z);
     [grad_u, grad_delta, grad_a, grad_b, grad_c, grad_d, grad_z, grad_bias]
 }
 
