@@ -233,10 +233,16 @@ impl Sizes {
         projected: &CubeTensor,
         weights: &Weights,
     ) -> ScanArguments<CubeBackend> {
-        // The step sizes before bias and softplus.
-        let delta = activations(projected, self.both(), self.spec.precision);
+        let precision = self.spec.precision;
+        let delta = activations(projected, self.both(), precision);
         let (steps, out) = (self.columns(projected, self.dt_rank), self.per_direction(&delta));
-        self.multiply(&steps, &weights.dt_proj, &out, Output::Overwrite);
+        if self.spec.scan().steps_given {
+            let bias = Some(&weights.delta_bias);
+            multiply(&steps, &weights.dt_proj, bias, &out, Output::Softplus, precision);
+        } else {
+            // The step sizes before bias and softplus.
+            self.multiply(&steps, &weights.dt_proj, &out, Output::Overwrite);
+        }
         ScanArguments {
             u: u.clone(),
             delta,

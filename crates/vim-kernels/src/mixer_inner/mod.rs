@@ -66,6 +66,8 @@ impl MixerSpec {
             b_constant: false,
             c_constant: false,
             compact_states: true,
+            // The product that makes the steps ends with it, where it is our own.
+            steps_given: self.precision == Precision::Bf16,
         }
     }
 }

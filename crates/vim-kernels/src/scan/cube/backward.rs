@@ -18,7 +18,7 @@ use super::coords::{
     store_split, token_index, turn_tile, unit_bias, unit_coords, unit_skip, unit_state_terms,
     weight_grad_index,
 };
-use super::forward_step::{recompute_step, sigmoid, step_size};
+use super::forward_step::{recompute_step, sigmoid, step_size, step_slope};
 use super::layout::ScanPlan;
 use super::partial_sums::PartialSums;
 use super::segments::{into_states, read_gradients};
@@ -67,7 +67,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     ));
     let mut sums = Shared::<[f32]>::new_slice(comptime!(sums_len(plan)));
     // The tokens' step sizes, used again by the backward steps.
-    let mut steps = Shared::<[f32]>::new_slice(comptime!(plan.chunk() * plan.units));
+    let mut steps = Shared::<[f32]>::new_slice(comptime!(plan.steps_len()));
     let unit = UNIT_POS_X as usize;
     let skip = unit_skip(&tensors.d, &pos);
     let bias = unit_bias(&tensors.delta_bias, &pos);
@@ -150,7 +150,9 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
             }
             let raw = f32::cast_from(now_delta[j]);
             let size = select(j < tokens, step_size(raw, bias, plan), 0.0f32);
-            steps[j * plan.units + unit] = size;
+            if comptime!(!plan.spec.steps_given) {
+                steps[j * plan.units + unit] = size;
+            }
             let u = f32::cast_from(now_u[j]);
             if comptime!(plan.two_way() && j + 1 < plan.chunk()) {
                 let in_bounds = pos.active && j < tokens;
@@ -193,7 +195,11 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                 let step =
                     begin + max(j, comptime!(plan.read_ahead())) - comptime!(plan.read_ahead());
                 read_token(&mut next, k % plan.read_ahead(), tensors, grad_y, step, &pos);
-                let size = steps[j * plan.units + unit];
+                let size = if comptime!(plan.spec.steps_given) {
+                    select(in_bounds, raw, 0.0f32)
+                } else {
+                    steps[j * plan.units + unit]
+                };
                 let logistic = if comptime!(plan.spec.has_z) {
                     sigmoid(z_now, plan.ptx)
                 } else {
@@ -235,7 +241,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                 if comptime!(plan.last) {
                     total_d += into * u_now;
                     if comptime!(plan.spec.options.delta_softplus) {
-                        ddelta *= sigmoid(raw + bias, plan.ptx);
+                        ddelta *= step_slope(raw, bias, plan);
                     }
                     total_bias += select(pos.active && in_bounds, ddelta, 0.0f32);
                 }

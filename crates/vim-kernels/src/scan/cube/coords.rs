@@ -233,7 +233,12 @@ pub(crate) fn unit_state_terms(
 /// The bias of the unit's delta.
 #[cube]
 pub(crate) fn unit_bias(delta_bias: &[f32], pos: &UnitCoords) -> f32 {
-    if comptime!(pos.plan.spec.has_delta_bias) { delta_bias[pos.weights] } else { 0.0f32.runtime() }
+    let spec = comptime!(pos.plan.spec);
+    if comptime!(spec.has_delta_bias && !spec.steps_given) {
+        delta_bias[pos.weights]
+    } else {
+        0.0f32.runtime()
+    }
 }
 
 /// The gain of the unit's skip connection.

@@ -163,6 +163,11 @@ impl ScanPlan {
         if used && self.copy_width > 0 { 2 * CHUNK * self.units } else { 1 }
     }
 
+    /// Step sizes that a cube of the backward scan stores, unless they are given.
+    pub(crate) fn steps_len(self) -> usize {
+        if self.spec.steps_given { 1 } else { self.chunk() * self.units }
+    }
+
     /// Tokens that the backward loop loads ahead of their use: as many as registers allow.
     pub(crate) fn read_ahead(self) -> usize {
         if self.factored().b_bar_is_per_token() { 2 } else { 1 }
