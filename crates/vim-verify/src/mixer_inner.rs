@@ -1,4 +1,5 @@
-//! All of a mixer behind its input projection, as one operation, against the f64 loops of its parts.
+//! All of a mixer behind its input projection, as one operation, against the f64 loops of its
+//! parts.
 
 use burn::tensor::{Device, Tensor};
 use vim_kernels::oracle::{OracleConv, OracleScan};

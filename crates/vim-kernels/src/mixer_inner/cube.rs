@@ -1,35 +1,19 @@
 //! The operation on a GPU: which kernels run, on which views of which buffers.
 
-#![expect(unsafe_code, reason = "launching kernels without bounds checks")]
-
 use burn::backend::TensorMetadata;
-use burn::tensor::{DType, Shape};
+use burn::tensor::Shape;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
 use cubecl::zspace::metadata::Metadata;
 
 use super::gate::{gate, ungate};
+use super::weights::{INPUTS, Inputs, Weights, a_log_gradients, prepared};
 use super::{MixerArguments, MixerSpec};
-use crate::conv::{Taps, conv_bidirectional, conv_bidirectional_backward};
-use crate::cube::{cubes, dense, empty};
-use crate::matmul::cube::{Matrix, Output, activations, gather_weights, multiply, weight_gradient};
+use crate::conv::{conv_bidirectional, conv_bidirectional_backward};
+use crate::cube::dense;
+use crate::matmul::cube::{Matrix, Output, activations, multiply, weight_gradient};
 use crate::op::{Forward, FusedOp, Tensors};
-use crate::precision::Precision;
 use crate::scan::{ScanArguments, scan_gradients, scan_results};
-
-/// Weights of a direction.
-const WEIGHTS: usize = 7;
-/// Inputs: `xz`, `out_proj`, then conv weight, conv bias, x_proj, dt_proj, delta bias, a_log and d
-/// of each direction.
-const INPUTS: usize = 2 + 2 * WEIGHTS;
-/// Index of a direction's first weight.
-const DIRECTIONS: [usize; 2] = [2, 2 + WEIGHTS];
-
-/// Units of a cube.
-const UNITS: u32 = 128;
-
-type Inputs = [CubeTensor; INPUTS];
 
 /// What the backward pass needs beside the inputs.
 #[derive(Clone, Debug)]
@@ -43,107 +27,6 @@ pub(crate) struct Saved {
     weights: [CubeTensor; 4],
     /// Absent if the backward pass recomputes them.
     chunk_states: Option<CubeTensor>,
-}
-
-/// The weights of both directions in the form of the kernels, the second direction's after the
-/// first's.
-struct Weights {
-    taps: [Taps; 2],
-    /// `[D, R + 2N]` of each.
-    x_proj: Matrix,
-    /// `[R, D]` of each.
-    dt_proj: Matrix,
-    /// `[2·D, N]`.
-    a: CubeTensor,
-    /// `[2·D]`.
-    d: CubeTensor,
-    /// `[2·D]`.
-    delta_bias: CubeTensor,
-}
-
-/// `a [2·D, N] = −exp(a_log)`, `d [2·D]` and `bias [2·D]`, the second direction's after the
-/// first's; one unit per element of `a_log`.
-#[cube(launch_unchecked)]
-#[expect(clippy::too_many_arguments, reason = "three weights of two directions")]
-fn prepare_weights(
-    a_log_ahead: &[f32],
-    a_log_back: &[f32],
-    d_ahead: &[f32],
-    d_back: &[f32],
-    bias_ahead: &[f32],
-    bias_back: &[f32],
-    a: &mut [f32],
-    d: &mut [f32],
-    bias: &mut [f32],
-    states: usize,
-    channels: usize,
-) {
-    let at = ABSOLUTE_POS;
-    if at < states {
-        a[at] = -f32::exp(a_log_ahead[at]);
-        a[states + at] = -f32::exp(a_log_back[at]);
-    }
-    if at < channels {
-        d[at] = d_ahead[at];
-        d[channels + at] = d_back[at];
-        bias[at] = bias_ahead[at];
-        bias[channels + at] = bias_back[at];
-    }
-}
-
-/// Computed from the weights for both passes: the projections in the type of the products, A, the
-/// gains and the step biases.
-fn prepared(inputs: &Inputs, precision: Precision) -> [CubeTensor; 4] {
-    let [fwd, rev] = DIRECTIONS;
-    let matrix = |i: usize| Matrix::weight(&inputs[i]);
-    let projections = [matrix(fwd + 2), matrix(rev + 2), matrix(fwd + 3), matrix(rev + 3)];
-    let own = |i: usize| dense(inputs[i].clone());
-    let a_log = [own(fwd + 5), own(rev + 5)];
-    let [d_inner, d_state] = a_log[0].shape().dims();
-    let client = a_log[0].client.clone();
-    let a = empty(&a_log[0], [2 * d_inner, d_state], DType::F32);
-    let [d, bias] = [(); 2].map(|()| empty(&a, [2 * d_inner], DType::F32));
-    let [a_log_ahead, a_log_back] = a_log;
-    // SAFETY: the weights are dense and have the sizes passed, the results twice those; units
-    // beyond do nothing.
-    unsafe {
-        prepare_weights::launch_unchecked(
-            &client,
-            cubes(&client, (d_inner * d_state).div_ceil(UNITS as usize)),
-            CubeDim::new_1d(UNITS),
-            a_log_ahead.into_buffer_arg(),
-            a_log_back.into_buffer_arg(),
-            own(fwd + 6).into_buffer_arg(),
-            own(rev + 6).into_buffer_arg(),
-            own(fwd + 4).into_buffer_arg(),
-            own(rev + 4).into_buffer_arg(),
-            a.clone().into_buffer_arg(),
-            d.clone().into_buffer_arg(),
-            bias.clone().into_buffer_arg(),
-            d_inner * d_state,
-            d_inner,
-        );
-    }
-    [gather_weights(&projections, precision), a, d, bias]
-}
-
-impl Weights {
-    fn new(inputs: &Inputs, [projections, a, d, delta_bias]: [CubeTensor; 4]) -> Self {
-        let [fwd, _] = DIRECTIONS;
-        let [x_proj, dt_proj] = [fwd + 2, fwd + 3].map(|i| inputs[i].shape().dims::<2>());
-        let pair = |size: [usize; 2], begin: usize| {
-            Matrix::within(&projections, size, begin, size[1]).pair(size[0] * size[1])
-        };
-        Self {
-            taps: DIRECTIONS
-                .map(|direction| [direction, direction + 1].map(|i| dense(inputs[i].clone()))),
-            x_proj: pair(x_proj, 0),
-            dt_proj: pair(dt_proj, 2 * x_proj[0] * x_proj[1]),
-            a,
-            d,
-            delta_bias,
-        }
-    }
 }
 
 /// Sizes of a call, and shapes of its buffers.
@@ -394,31 +277,5 @@ impl MixerSpec {
         multiply(&rows, &back, None, &out, Output::Overwrite, self.precision);
         ungate(&grad_sum, sum, &sizes.half(xz, 1), &sizes.half(grad_xz, 1), &gated);
         (grad_sum, weight_gradient(&inner(&gated), &rows, self.precision))
-    }
-}
-
-#[cube(launch_unchecked)]
-fn multiply_by(grad: &mut [f32], a: &[f32], count: usize) {
-    let at = ABSOLUTE_POS;
-    if at < count {
-        grad[at] *= a[at];
-    }
-}
-
-/// Turns the gradient of `a = −exp(a_log)` into that of `a_log`, which is `grad·a`: of both
-/// directions, in place.
-fn a_log_gradients(grad: &CubeTensor, a: &CubeTensor) {
-    let client = grad.client.clone();
-    let count = grad.shape().num_elements();
-    // SAFETY: both have `count` elements; units beyond do nothing.
-    unsafe {
-        multiply_by::launch_unchecked(
-            &client,
-            cubes(&client, count.div_ceil(UNITS as usize)),
-            CubeDim::new_1d(UNITS),
-            grad.clone().into_buffer_arg(),
-            a.clone().into_buffer_arg(),
-            count,
-        );
     }
 }

@@ -68,7 +68,7 @@ fn ungate_kernel<F: Float, N: Size>(
     }
 }
 
-/// The widest vectors of at most sixteen bytes that divide rows, their stride and their beginnings.
+/// The widest vectors of at most sixteen bytes that divide rows, their strides and beginnings.
 fn lanes_of(columns: usize, halves: &[&CubeTensor]) -> usize {
     let size = halves[0].dtype.size();
     let fits = |n: usize| {
@@ -82,8 +82,8 @@ fn lanes_of(columns: usize, halves: &[&CubeTensor]) -> usize {
     [8, 4, 2].into_iter().find(|&n| fits(n)).unwrap_or(1)
 }
 
-/// The sum of `ways [2·B, L, D]` times silu(z) into `gated [B, L, D]`, and the sum into `sum`, if it
-/// is wanted. Rows of `z [B, L, D]` may have any stride.
+/// The sum of `ways [2·B, L, D]` times silu(z) into `gated [B, L, D]`, and the sum into `sum`, if
+/// it is wanted. Rows of `z [B, L, D]` may have any stride.
 pub(super) fn gate(
     ways: &CubeTensor,
     z: &CubeTensor,

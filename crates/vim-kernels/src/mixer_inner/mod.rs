@@ -4,6 +4,8 @@
 mod cube;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod gate;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod weights;
 
 use burn::tensor::{DType, Device, Tensor};
 
@@ -95,8 +97,8 @@ fused_op! {
 /// `causal_conv1d_bidirectional` with silu on the first half of `xz`, the projections `x_proj` and
 /// `dt_proj`, then `selective_scan_bidirectional`, gated by the second half, and `out_proj`. One
 /// node of the graph, which saves `xz`, the projections, the sum before the gate, the prepared
-/// weights and the chunk states, in the type of `xz`. The backward pass recomputes the convolutions,
-/// the step sizes and the gated sum. Nothing is concatenated.
+/// weights and the chunk states, in the type of `xz`. The backward pass recomputes convolutions,
+/// step sizes and the gated sum. Nothing is concatenated.
 ///
 /// With `recompute` the backward pass also recomputes the chunk states, most of the saved memory.
 ///

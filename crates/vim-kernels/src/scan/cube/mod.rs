@@ -72,8 +72,8 @@ impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
     }
 }
 
-/// `y` and the last state of a scan, of both directions where two run at once; with `save`, also its
-/// chunk states.
+/// `y` and the last state of a scan, of both directions where two run at once; with `save`, also
+/// its chunk states.
 pub(crate) fn scan_results(
     arguments: ScanArguments<CubeBackend>,
     spec: ScanSpec,
@@ -134,8 +134,8 @@ pub(crate) fn scan_results(
 }
 
 /// The gradients of a scan; nothing of use for an absent input. Those of B and C are written into
-/// `into`, `[B, L, G, N]` with any row stride. Where two directions run at once, the gradient of z is
-/// separate for each direction.
+/// `into`, `[B, L, G, N]` with any row stride. Where two directions run at once, the gradient of z
+/// is separate for each direction.
 pub(crate) fn scan_gradients(
     grad_y: CubeTensor,
     arguments: ScanArguments<CubeBackend>,
