@@ -141,7 +141,12 @@ impl Sizes {
 }
 
 /// A view of a buffer from element `first` on.
-fn view(of: &CubeTensor, first: usize, shape: &[usize], strides: &[usize]) -> CubeTensor {
+pub(super) fn view(
+    of: &CubeTensor,
+    first: usize,
+    shape: &[usize],
+    strides: &[usize],
+) -> CubeTensor {
     let mut tensor = of.clone();
     tensor.handle = tensor.handle.offset_start((first * of.dtype.size()) as u64);
     tensor.meta = Box::new(Metadata::new(Shape::from(shape.to_vec()), strides.to_vec()));

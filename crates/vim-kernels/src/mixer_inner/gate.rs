@@ -152,3 +152,73 @@ pub(super) fn ungate(
         );
     }
 }
+
+#[cfg(all(test, feature = "wgpu"))]
+mod tests {
+    use burn::backend::DispatchDevice;
+    use burn::backend::ops::FloatTensorOps;
+    use burn::tensor::{Device, DeviceKind, TensorData};
+    use burn_cubecl::CubeBackend;
+
+    use super::super::cube::view;
+    use super::*;
+
+    fn on_device(values: &[f64], shape: [usize; 3]) -> CubeTensor {
+        let device = Device::wgpu(DeviceKind::DefaultDevice);
+        let DispatchDevice::Cube(device) = device.as_dispatch().clone() else {
+            unreachable!("wgpu's devices are CubeCL's")
+        };
+        let values: Vec<f32> = values.iter().map(|&x| x as f32).collect();
+        CubeBackend::float_from_data(TensorData::new(values, shape), &device)
+    }
+
+    fn check(name: &str, got: CubeTensor, want: impl Iterator<Item = f64>) {
+        let data = burn::tensor::read_sync(CubeBackend::float_into_data(got));
+        let got: Vec<f32> = data.expect("the device answers").try_to_vec().expect("f32");
+        for (i, (got, want)) in got.into_iter().zip(want).enumerate() {
+            assert!((f64::from(got) - want).abs() < 1e-5, "{name} {i}: {got} for {want}");
+        }
+    }
+
+    // The gate is the first half of wider rows, in vectors and alone.
+    #[test]
+    fn a_gated_sum_and_its_gradients_are_f64s() {
+        for columns in [12, 5] {
+            let (batch, len) = (2, 3);
+            let count = batch * len * columns;
+            let wave = |count: usize, step: f64| -> Vec<f64> {
+                (0..count).map(|i| 2.0 * (step * (i + 1) as f64).sin()).collect()
+            };
+            let (ways, wide, upstream) =
+                (wave(2 * count, 0.7), wave(2 * count, 1.3), wave(count, 0.4));
+            let both = on_device(&ways, [2 * batch, len, columns]);
+            let rows = on_device(&wide, [batch, len, 2 * columns]);
+            let zeros = vec![0.0; 2 * count];
+            let half = |of: &CubeTensor| {
+                let strides = [2 * len * columns, 2 * columns, 1];
+                view(of, 0, &[batch, len, columns], &strides)
+            };
+            let inner = || on_device(&zeros[..count], [batch, len, columns]);
+            let (sum, gated, again) = (inner(), inner(), inner());
+            let grad_rows = on_device(&zeros, [batch, len, 2 * columns]);
+            gate(&both, &half(&rows), Some(&sum), &gated);
+            let grad = on_device(&upstream, [batch, len, columns]);
+            ungate(&grad, &sum, &half(&rows), &half(&grad_rows), &again);
+
+            let z = |i: usize| wide[i / columns * 2 * columns + i % columns];
+            let s = |i: usize| 1.0 / (1.0 + (-z(i)).exp());
+            let total = |i: usize| ways[i] + ways[count + i];
+            check("sum", sum, (0..count).map(total));
+            check("gated", gated, (0..count).map(|i| total(i) * z(i) * s(i)));
+            check("again", again, (0..count).map(|i| total(i) * z(i) * s(i)));
+            check("of the sum", grad, (0..count).map(|i| upstream[i] * z(i) * s(i)));
+            let slope = |i: usize| s(i) * (1.0 + z(i) * (1.0 - s(i)));
+            let of_rows = (0..2 * count).map(|at| {
+                let (row, column) = (at / (2 * columns), at % (2 * columns));
+                let i = row * columns + column;
+                if column < columns { upstream[i] * total(i) * slope(i) } else { 0.0 }
+            });
+            check("of the gate", grad_rows, of_rows);
+        }
+    }
+}

@@ -12,6 +12,8 @@ mod forward_step;
 mod layout;
 mod partial_sums;
 mod segments;
+#[cfg(all(test, feature = "wgpu"))]
+mod tests;
 mod two_way;
 
 use burn::backend::ops::FloatTensorOps;
