@@ -15,7 +15,7 @@ seconds, or over 1 GiB of memory; or if it accepts what must be refused.
   pickles      a .pth file with bytes changed, or cut: import
   images       PNG and JPEG files with bytes changed, cut, or with sizes that lie: predict
   tars         an image archive with bytes changed, or cut: data scan
-  bombs        gzip members, PNG files and strings that grow when they are read: data scan, predict, train --dry-run
+  bombs        gzip members, PNG files and strings that grow when they are read: predict, train --dry-run
   streams      outputs closed, full or broken, limits of files and memory: train to its end, to the same bytes
   disks        a tmpfs with too few bytes or inodes: train ends with 74 or well, then goes on to the same bytes
                (mounts, so it needs root; without root the group is not run, and the exit code is 3)
@@ -232,8 +232,9 @@ def tars(storm):
 
 
 def bombs(storm):
-    def scan(path):
-        return ["data", "scan", "--set", "data.dataset=cifar100", "--set", f"data.path={path}"]
+    def start(path):
+        return ["train", DEBUG, "--dry-run", "--set", f"run.root={storm.work}/runs",
+                "--set", "data.dataset=cifar100", "--set", f"data.path={path}"]
 
     for mib in (64, 1024, 4096):
         path = storm.work / f"zeros{mib}.tar.gz"
@@ -243,7 +244,7 @@ def bombs(storm):
             archive.write(entry.tobuf())
             for _ in range(mib):
                 archive.write(bytes(1 << 20))
-        storm.run(f"bombs gzip {mib} MiB", *scan(path), refuse=True)
+        storm.run(f"bombs gzip {mib} MiB", *start(path), refuse=True)
         path.unlink()
     for side, depth in ((8000, 16), (20_000, 8), (60_000, 8)):
         rows = (b"\0" + bytes(side * depth // 8) for _ in range(min(side, 8000)))

@@ -251,6 +251,22 @@ fn plain_tar_cut_inside_a_member_is_an_error() {
     assert!(matches!(refusal(DatasetKind::Cifar100, &path), DataError::Archive { .. }));
 }
 
+/// The file claims what a bomb of zeros would unpack to.
+#[test]
+fn an_archive_of_more_than_the_dataset_is_refused_before_it_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cifar-100-binary.tar");
+    let mut header = tar::Header::new_ustar();
+    header.set_path("cifar-100-binary/train.bin").unwrap();
+    header.set_size(1 << 29);
+    header.set_cksum();
+    fs::write(&path, header.as_bytes()).unwrap();
+    let error = refusal(DatasetKind::Cifar100, &path);
+    assert!(matches!(error, DataError::Io { .. }), "{error}");
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("more than 256 MiB"), "{cause}");
+}
+
 #[test]
 fn missing_file_is_named() {
     let folder = binary_folder(&[(0, 1, 2)], &[(0, 1, 2)]);

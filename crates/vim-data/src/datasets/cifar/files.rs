@@ -29,8 +29,10 @@ impl Version {
     }
 }
 
-/// Larger than any CIFAR file. A larger `train` is another file, and is not read into memory.
-const MEMBER_LIMIT: u64 = 1 << 30;
+/// More bytes than a dataset's files have together (185 MB); no more are read into memory.
+const FILES_LIMIT: u64 = 256 << 20;
+/// More bytes than an archive of them unpacks to, so that a gzip bomb ends within seconds.
+const ARCHIVE_LIMIT: u64 = 1 << 30;
 
 /// Contents of files by name without `.bin`.
 type Contents = BTreeMap<&'static str, Vec<u8>>;
@@ -104,11 +106,13 @@ fn find(layout: &Layout, folder: &Path) -> Result<Option<Files>, DataError> {
 /// Reads an unpacked folder; `None` if it holds none of the files.
 fn from_folder(layout: &Layout, folder: &Path) -> Result<Option<Files>, DataError> {
     for version in [Version::Binary, Version::Python] {
-        let mut contents = Contents::new();
+        let (mut contents, mut left) = (Contents::new(), FILES_LIMIT);
         for stem in layout.stems() {
             let path = folder.join(version.file_name(stem));
             if path.is_file() {
-                contents.insert(stem, fs::read(&path).map_err(DataError::io(&path))?);
+                let mut read =
+                    || content(File::open(&path)?, fs::metadata(&path)?.len(), &mut left);
+                contents.insert(stem, read().map_err(DataError::io(&path))?);
             }
         }
         if !contents.is_empty() {
@@ -137,6 +141,9 @@ fn from_archive(layout: &Layout, path: &Path) -> Result<Files, DataError> {
         Ok((Some(version), contents, _)) => Ok(Files { version, path, is_archive: true, contents }),
         Ok((None, _, true)) => Err(wrong_dataset(layout, &path)),
         Ok((None, _, false)) => Err(not_found(layout, &path)),
+        Err(source) if source.kind() == io::ErrorKind::FileTooLarge => {
+            Err(DataError::io(&path)(source))
+        }
         Err(source) => Err(DataError::Archive { path, source }),
     }
 }
@@ -144,8 +151,9 @@ fn from_archive(layout: &Layout, path: &Path) -> Result<Files, DataError> {
 /// Collects the members that belong to the dataset, of the version met first; and whether the
 /// archive has members of the other dataset.
 fn members(layout: &Layout, reader: impl Read) -> io::Result<(Option<Version>, Contents, bool)> {
-    let mut archive = tar::Archive::new(reader);
+    let mut archive = tar::Archive::new(Bounded { reader, left: ARCHIVE_LIMIT });
     let (mut found, mut contents, mut of_the_other) = (None, Contents::new(), false);
+    let mut left = FILES_LIMIT;
     for entry in archive.entries()? {
         let mut entry = entry?;
         let path = entry.path()?.into_owned();
@@ -156,7 +164,8 @@ fn members(layout: &Layout, reader: impl Read) -> io::Result<(Option<Version>, C
         of_the_other |= layout.other.recognise(name).is_some();
         let Some((version, stem)) = layout.recognise(name) else { continue };
         if *found.get_or_insert(version) == version {
-            contents.insert(stem, content(&mut entry)?);
+            let size = entry.size();
+            contents.insert(stem, content(&mut entry, size, &mut left)?);
         }
     }
     // gzip's checksum comes last, past the end of the tar.
@@ -164,18 +173,39 @@ fn members(layout: &Layout, reader: impl Read) -> io::Result<(Option<Version>, C
     Ok((found, contents, of_the_other))
 }
 
-/// One member, whole; `tar` itself does not report a member that ends early.
-fn content(entry: &mut tar::Entry<'_, impl Read>) -> io::Result<Vec<u8>> {
-    let size = entry.size();
-    if size > MEMBER_LIMIT {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "a member is larger than 1 GiB"));
-    }
-    let mut content = Vec::new();
-    entry.read_to_end(&mut content)?;
+/// The `size` bytes of one file, of which no more than `left` are read; `tar` itself does not
+/// report a member that ends early.
+fn content(file: impl Read, size: u64, left: &mut u64) -> io::Result<Vec<u8>> {
+    let Some(rest) = left.checked_sub(size) else {
+        return Err(too_large("the files hold", FILES_LIMIT));
+    };
+    *left = rest;
+    let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or(usize::MAX));
+    file.take(size).read_to_end(&mut content)?;
     match content.len() as u64 == size {
         true => Ok(content),
         false => Err(io::ErrorKind::UnexpectedEof.into()),
     }
+}
+
+/// Reads no more than `left` bytes; more are an error, where [`Read::take`] would end.
+struct Bounded<R> {
+    reader: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Bounded<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(into)?;
+        let rest = self.left.checked_sub(read as u64);
+        self.left = rest.ok_or_else(|| too_large("it unpacks to", ARCHIVE_LIMIT))?;
+        Ok(read)
+    }
+}
+
+fn too_large(what: &str, limit: u64) -> io::Error {
+    let text = format!("{what} more than {} MiB: this is not the dataset", limit >> 20);
+    io::Error::new(io::ErrorKind::FileTooLarge, text)
 }
 
 fn wrong_dataset(layout: &Layout, path: &Path) -> DataError {
@@ -189,4 +219,29 @@ fn not_found(layout: &Layout, path: &Path) -> DataError {
         "one of `{binary}.tar.gz`, `{python}.tar.gz`, `{binary_folder}/`, `{python_folder}/`"
     );
     DataError::NotFound { dataset: layout.kind.name(), path: path.to_owned(), expected }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bounded_reader_gives_all_or_an_error() {
+        let read = |left| {
+            let mut content = Vec::new();
+            Bounded { reader: &[7; 100][..], left }.read_to_end(&mut content).map(|_| content)
+        };
+        assert_eq!(read(100).unwrap(), [7; 100]);
+        assert_eq!(read(99).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn files_share_what_may_be_read() {
+        let mut left = 150;
+        assert_eq!(content(&[7; 200][..], 100, &mut left).unwrap(), [7; 100]);
+        let error = content(&[7; 200][..], 51, &mut left).unwrap_err();
+        assert_eq!(error.to_string(), "the files hold more than 256 MiB: this is not the dataset");
+        let short = content(&[7; 10][..], 50, &mut left).unwrap_err();
+        assert_eq!(short.kind(), io::ErrorKind::UnexpectedEof);
+    }
 }
