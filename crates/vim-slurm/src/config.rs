@@ -158,9 +158,10 @@ impl SlurmConfig {
             let is_word = !value.is_empty() && !value.contains(char::is_whitespace);
             range(is_word, key, format!("{value:?}"), "one word")?;
         }
-        range(!self.output.is_empty(), "output", "\"\"".into(), "a file")?;
+        let is_file = !self.output.is_empty() && is_one_line(&self.output);
+        range(is_file, "output", format!("{:?}", self.output), "a file")?;
         for option in &self.extra {
-            let is_option = option.starts_with('-') && !option.contains(['\n', '\r']);
+            let is_option = option.starts_with('-') && is_one_line(option);
             range(
                 is_option,
                 "extra",
@@ -172,8 +173,10 @@ impl SlurmConfig {
             let is_word = !module.is_empty() && !module.contains(char::is_whitespace);
             range(is_word, "modules", format!("{module:?}"), "a module's name, one an entry")?;
         }
-        for name in self.env.keys() {
+        for (name, value) in &self.env {
             range(is_variable_name(name), "env", format!("{name:?}"), "letters, digits and `_`")?;
+            let shown = format!("{name} = {value:?}");
+            range(is_one_line(value), "env", shown, "a value without line breaks and zero bytes")?;
         }
         Ok(())
     }
@@ -187,6 +190,11 @@ impl SlurmConfig {
         ];
         all.into_iter().filter_map(|(per, amount)| Some((per, amount?)))
     }
+}
+
+/// Whether a batch script can hold `text`: without line breaks and zero bytes.
+pub(crate) fn is_one_line(text: &str) -> bool {
+    !text.contains(['\n', '\r', '\0'])
 }
 
 #[cfg(test)]
@@ -216,6 +224,8 @@ mod tests {
             ("extra = [\"mail\"]", "an option of sbatch"),
             ("modules = [\"a b\"]", "one an entry"),
             ("env = { \"A-B\" = \"x\" }", "letters, digits"),
+            ("env = { A = \"x\\ny\" }", "slurm.env: A = \"x\\ny\" is out of range"),
+            ("output = \"x\\ny\"", "slurm.output: \"x\\ny\" is out of range"),
             ("stop_without_progress = 0", "1 or more"),
         ] {
             let message = problem(toml);

@@ -28,6 +28,10 @@ pub enum SlurmError {
         reason: String,
     },
 
+    /// A path or another word of the job that no batch script can hold.
+    #[error("{0:?} has a line break or a zero byte, which no word of a batch script may have")]
+    Word(String),
+
     /// The cluster cannot meet the request.
     #[error("slurm.{key}: {problem}")]
     Unmet {
@@ -153,6 +157,7 @@ impl SlurmError {
         match self {
             Self::Range { .. }
             | Self::Conflict { .. }
+            | Self::Word(_)
             | Self::Unmet { .. }
             | Self::UnknownSite { .. }
             | Self::Site { .. }

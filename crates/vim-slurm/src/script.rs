@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use crate::array::JobArray;
+use crate::config::is_one_line;
 use crate::error::SlurmError;
 use crate::request::JobRequest;
 
@@ -151,12 +152,8 @@ impl BatchScript {
 
 /// A word that the shell, and sbatch in its comments, reads as `text`.
 fn quote(text: &str) -> Result<String, SlurmError> {
-    let wrong = || SlurmError::Conflict {
-        key: "output",
-        other: format!("{text:?}"),
-        reason: "a batch script's words have neither line breaks nor zero bytes".into(),
-    };
-    if text.contains(['\n', '\r']) {
+    let wrong = || SlurmError::Word(text.to_owned());
+    if !is_one_line(text) {
         return Err(wrong());
     }
     // More characters than shlex leaves unquoted, so that patterns and lists stay readable.
@@ -303,6 +300,6 @@ exec srun --kill-on-bad-exit=1 /opt/vim-train train 'a b.toml'
     #[test]
     fn a_line_break_is_refused() {
         let script = BatchScript { output: "/a\nb".into(), ..script("") };
-        assert!(script.render().unwrap_err().to_string().contains("line breaks"));
+        assert!(script.render().unwrap_err().to_string().contains("\"/a\\nb\" has a line break"));
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use vim_config::{hint, is_variable_name};
 
+use crate::config::is_one_line;
 use crate::error::SlurmError;
 use crate::values::{Memory, TimeLimit};
 
@@ -190,6 +191,16 @@ impl Site {
         if let Some(name) = site.env.keys().find(|name| !is_variable_name(name)) {
             return Err(format!("env: {name:?} is no name of a variable"));
         }
+        let named = [("partition", &site.partition), ("qos", &site.qos)];
+        let named = named.into_iter().chain([("gpu_type", &site.gpu_type)]);
+        let values = named.filter_map(|(key, value)| Some((key, value.as_ref()?)));
+        let values = values
+            .chain(site.env.values().map(|value| ("env", value)))
+            .chain(site.modules.iter().map(|value| ("modules", value)))
+            .chain(site.extra.iter().map(|value| ("extra", value)));
+        if let Some((key, value)) = values.into_iter().find(|(_, value)| !is_one_line(value)) {
+            return Err(format!("{key}: {value:?} has a line break or a zero byte"));
+        }
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_-.${}".contains(c);
         if let Some(folder) = site.tmpdir.as_ref().filter(|folder| !folder.chars().all(is_plain)) {
             return Err(format!("tmpdir: {folder:?} is more than a path with $VARIABLES in it"));
@@ -237,6 +248,9 @@ mod tests {
             ("max_time = \"long\"", "12:00:00"),
             ("tmpdir = \"/x; rm -r /\"", "more than a path"),
             ("env = { \"a b\" = \"c\" }", "no name of a variable"),
+            ("env = { A = \"b\\nc\" }", "env: \"b\\nc\" has a line break"),
+            ("partition = \"b\\nc\"", "partition: \"b\\nc\" has a line break"),
+            ("extra = [\"--x\\nrm\"]", "extra: \"--x\\nrm\" has a line break"),
         ] {
             let problem = Site::parse(text, "x").unwrap_err();
             assert!(problem.contains(said), "{problem}");
