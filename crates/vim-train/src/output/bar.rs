@@ -23,6 +23,11 @@ impl Bar {
         Self(wants_bar().then(|| {
             let style = ProgressStyle::with_template(template);
             let style = style.expect("invariant: the template is well formed");
+            let style = if has_blocks(|name| env::var(name).ok()) {
+                style
+            } else {
+                style.progress_chars("#-")
+            };
             // Units per second, in few digits.
             let speed = |state: &ProgressState, to: &mut dyn Write| {
                 // Only memory is written to.
@@ -64,6 +69,14 @@ pub(crate) fn wants_bar() -> bool {
     stderr().is_terminal() && !is_set("CI") && !is_dumb
 }
 
+/// Whether the terminal shows the blocks of a bar: whether the locale of `variable`, the
+/// environment, is of UTF-8 by POSIX's order of variables.
+fn has_blocks(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let set = |name| variable(name).filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+    locale.is_some_and(|locale| locale.to_lowercase().replace('-', "").contains("utf8"))
+}
+
 /// How long a bar of `total` images may be for all to fit in a line, behind `before` columns.
 fn width(columns: usize, before: usize, total: usize) -> usize {
     let others = " / 99999 img/s eta 59m".len() + 2 * total.to_string().len();
@@ -83,5 +96,23 @@ mod tests {
         assert_eq!(width(30, train, 1_281_167), 4);
         let line = format!("verify train {} 1281167/1281167 99999 img/s eta 59m", "█".repeat(11));
         assert_eq!(line.chars().count(), 60);
+    }
+
+    #[test]
+    fn blocks_need_a_locale_of_utf_8() {
+        for (set, expected) in [
+            (&[("LANG", "en_US.UTF-8")][..], true),
+            (&[("LANG", "C.utf8"), ("LC_ALL", "")], true),
+            (&[("LANG", "en_US.UTF-8"), ("LC_ALL", "C")], false),
+            (&[("LANG", "C"), ("LC_CTYPE", "de_DE.UTF-8")], true),
+            (&[("LANG", "POSIX")], false),
+            (&[], false),
+        ] {
+            let variable = |name: &str| {
+                let found = set.iter().find(|(key, _)| *key == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            assert_eq!(has_blocks(variable), expected, "{set:?}");
+        }
     }
 }

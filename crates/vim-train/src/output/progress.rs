@@ -62,7 +62,7 @@ impl Progress {
     /// Starts at step `first` of `total`.
     ///
     /// A bar is drawn if stderr is a terminal and neither `CI` nor `TERM=dumb` is set. It has
-    /// one colour, and none with `NO_COLOR`.
+    /// one colour, and none with `NO_COLOR`; outside of UTF-8 it is of ASCII.
     pub fn new(log: &Log, first: u64, total: u64, epochs: u64, kind: ScoreKind) -> Self {
         let bar = Bar::new(total, "{prefix} {bar:12.cyan} {wide_msg}", |bar| {
             bar.enable_steady_tick(Duration::from_millis(200));
