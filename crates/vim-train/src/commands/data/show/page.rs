@@ -22,7 +22,8 @@ const STYLE: &str = "\
 body { font: 14px \"DejaVu Sans\", \"Segoe UI\", Helvetica, Arial, sans-serif; margin: 1.5em }
 th { text-align: left; font-weight: 600 }
 th, td { vertical-align: top; padding: 0.4em 0.8em 0.8em 0 }
-td, tbody th { max-width: 18em; overflow-wrap: anywhere }
+td, tbody th { min-width: 9em; max-width: 18em; overflow-wrap: anywhere }
+.wide { overflow-x: auto }
 img { display: block; image-rendering: pixelated; margin-bottom: 0.3em }";
 
 /// The page; an image is shown `factor` times as large as it is.
@@ -33,7 +34,7 @@ pub(super) fn page(title: &str, note: &str, rows: &[Row], factor: usize) -> Resu
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title>\n\
          <style>\n{STYLE}\n</style></head>\n<body><h1>{title}</h1><p>{note}</p>\n\
-         <table><thead><tr><th>image</th><th>evaluation</th>"
+         <div class=\"wide\"><table><thead><tr><th>image</th><th>evaluation</th>"
     );
     for draw in 1..=draws {
         let _ = write!(page, "<th>draw {draw}</th>");
@@ -51,7 +52,7 @@ pub(super) fn page(title: &str, note: &str, rows: &[Row], factor: usize) -> Resu
         }
         page.push_str("</tr>\n");
     }
-    page.push_str("</tbody></table></body></html>\n");
+    page.push_str("</tbody></table></div></body></html>\n");
     Ok(page)
 }
 

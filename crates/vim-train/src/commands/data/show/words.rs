@@ -2,6 +2,8 @@
 
 use vim_data::{CropPlan, Described, EraseBox, EraseFill, MixPlan, Op, SamplePlan};
 
+use crate::output::summary::counted;
+
 /// What is done to one draw of an image; `partner` is the class of the image mixed in.
 pub(super) fn done(one: &Described, partner: &str) -> String {
     let plan = one.plan.iter().flat_map(|plan| of_plan(plan, one.source));
@@ -48,7 +50,7 @@ fn of_op(op: &Op) -> String {
         Op::Equalize => "equalized".to_owned(),
         Op::Invert => "inverted".to_owned(),
         Op::Rotate { degrees } => format!("rotated by {degrees:.1}°"),
-        Op::Posterize { bits } => format!("posterized to {bits} bits"),
+        Op::Posterize { bits } => format!("posterized to {}", counted(bits.into(), "bit")),
         Op::Solarize { threshold } => format!("solarized from {threshold}"),
         Op::SolarizeAdd { add } => format!("dark values raised by {add}"),
         Op::Color { factor } => format!("saturation × {factor:.2}"),
@@ -86,7 +88,7 @@ fn of_mix(mixed: &MixPlan, partner: &str) -> Option<String> {
         MixPlan::Cutmix { .. } => "cutmix",
     };
     let share = 100.0 * (1.0 - mixed.lambda());
-    Some(format!("{how} with {share:.0} % of a {partner}"))
+    Some(format!("{how} with {share:.0} % of another image ({partner})"))
 }
 
 #[cfg(test)]
@@ -110,7 +112,7 @@ mod tests {
              -7.2°, moved right by 12.6 px, a box of 20x30 px erased by noise"
         );
         let mixed = of_mix(&MixPlan::Mixup { lambda: 0.25 }, "dog");
-        assert_eq!(mixed.unwrap(), "mixup with 75 % of a dog");
+        assert_eq!(mixed.unwrap(), "mixup with 75 % of another image (dog)");
         assert_eq!(of_mix(&MixPlan::None, "dog"), None);
     }
 }
