@@ -118,6 +118,7 @@ fn the_status_of_a_task_is_its_jobs_and_its_runs() {
     submitted.write("study/zoh-s1/env.json", "{\"total_steps\": 9}");
     let all = &rows(&["study"])[0];
     assert_eq!(all["job"], "8", "all of it is the newest array");
+    assert_eq!([&all["run"], &one[0]["run"]], [&json!(null), &json!("interrupted")]);
     assert_eq!(all["runs"], json!({"interrupted": 1, "missing": 4}));
     assert_eq!([&all["step"], &all["total_steps"]], [5, 45], "as if all had 9 steps");
     let table = stdout(&submitted.slurm("status", &["study"]));

@@ -257,7 +257,7 @@ fn failures_are_listed_and_retried() {
     fs::write(&config, good).unwrap();
     assert_says(&study.of_folder("retry", &["--failed"]), 0, &["1 run to train"]);
     assert_eq!(study.states(), ["finished"; 4]);
-    assert!(stderr(&study.of_folder("retry", &["--failed"])).contains("no such runs"));
+    assert!(stderr(&study.of_folder("retry", &["--failed"])).contains("nothing to retry"));
     assert_code(&study.of_folder("retry", &["--id", "nothing"]), 65);
 }
 

@@ -62,8 +62,8 @@ struct JobRow {
     exit_code: Option<u8>,
     /// Whether the job runs or is pending.
     is_active: bool,
-    /// The run's status according to its folder.
-    run: Status,
+    /// The run's status according to its folder; a sweep has `runs` in its place.
+    run: Option<Status>,
     /// Of a sweep: its runs per state, according to their folders.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     runs: BTreeMap<&'static str, usize>,
@@ -116,7 +116,7 @@ impl JobRow {
         let row = Self::new(submitted.name.clone(), submitted.folder.clone(), job, jobs);
         Ok(match progress(&submitted.folder)? {
             Some(SweepProgress { states, step, total_steps }) => {
-                Self { runs: states, step: Some(step), total_steps, ..row }
+                Self { run: None, runs: states, step: Some(step), total_steps, ..row }
             }
             None => row,
         })
@@ -151,7 +151,7 @@ impl JobRow {
                 .filter(|job| !job.state.is_active())
                 .and_then(|job| Some(job.exit_code?.code)),
             is_active: jobs.iter().any(|job| job.state.is_active()),
-            run: run.status,
+            run: Some(run.status),
             runs: BTreeMap::new(),
             step: run.step,
             total_steps: run.total_steps,
@@ -179,7 +179,7 @@ fn table(rows: &[JobRow]) -> String {
             state,
             or_none(row.reason.clone()),
             or_none(row.node.clone()),
-            if runs.is_empty() { row.run.to_string() } else { runs },
+            row.run.map_or(runs, |run| run.to_string()),
             or_none(row.restarts.map(|count| count.to_string())),
             or_none(row.exit_code.map(|code| code.to_string())),
             steps(row.step, row.total_steps),

@@ -92,7 +92,9 @@ pub(super) fn status(args: &StatusArgs) -> Result<(), Error> {
     let [last, best] = ["last", "best"].map(|which| format!("{}, {which}{unit}", metric.title()));
     let head = ["index", "id", "run", "state", "steps", &last, &best, "job"];
     print(&columns(&head, rows.collect(), 4))?;
-    for run in outcomes.iter().filter(|run| run.state != RunState::Finished) {
+    // A queued run goes on by itself: how its last attempt ended asks nothing of anybody.
+    let is_well = |run: &&RunOutcome| matches!(run.state, RunState::Finished | RunState::Queued);
+    for run in outcomes.iter().filter(|run| !is_well(run)) {
         if let Some(error) = &run.error {
             eprintln!("{}: {}", run.name, printable(error));
         }

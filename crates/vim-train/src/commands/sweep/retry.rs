@@ -63,7 +63,11 @@ pub(super) fn run(args: &RetryArgs) -> Result<(), Error> {
     let sweep = Sweep::find(&args.which)?;
     let chosen = chosen(&sweep, args)?;
     if chosen.is_empty() {
-        eprintln!("no such runs in {}", sweep.folder.display());
+        let folder = sweep.folder.display();
+        eprintln!(
+            "nothing to retry in {folder}: no run that was asked for failed or is missing; runs \
+             that are finished, running or queued are left alone"
+        );
         return Ok(());
     }
     if args.submit {
