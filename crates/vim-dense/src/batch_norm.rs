@@ -1,7 +1,7 @@
 //! Batch normalization over all shards of a micro-batch.
 
 use burn::module::{Module, Param, RunningState};
-use burn::tensor::{FloatDType, Tensor};
+use burn::tensor::Tensor;
 use vim_kernels::{KernelChoice, KernelError, channel_sums, scale_shift};
 use vim_model::{Rule, Scope};
 
@@ -63,7 +63,7 @@ impl BatchNorm {
     ///
     /// # Shapes
     ///
-    /// - `xs` and results: `[B, H, W, C]`, f32
+    /// - `xs` and results: `[B, H, W, C]`, f32 or bf16; statistics are f32 in both
     pub(crate) fn forward(
         models: &[&Self],
         xs: Vec<Tensor<4>>,
@@ -71,7 +71,6 @@ impl BatchNorm {
         relu: bool,
         layer: &'static str,
     ) -> Result<Vec<Tensor<4>>, DenseError> {
-        let xs: Vec<_> = xs.into_iter().map(|x| x.cast(FloatDType::F32)).collect();
         let Statistics::Batch(sums) = statistics else {
             let normed = models.iter().zip(xs).map(|(model, x)| {
                 let [mean, variance] =

@@ -77,8 +77,8 @@ impl ConvModule {
         }
     }
 
-    /// The images of each shard, `[B, H, W, K]` to `[B, H, W, N]`, f32; `layer` names this one in
-    /// an error.
+    /// The images of each shard, `[B, H, W, K]` to `[B, H, W, N]` in the type of activations;
+    /// `layer` names this one in an error.
     pub(crate) fn forward(
         models: &[&Self],
         xs: Vec<Tensor<4>>,

@@ -137,7 +137,9 @@ impl UperHead {
                 grid.push(pooled);
             }
         }
-        let mut beside: Vec<Vec<Tensor<4>>> = xs.into_iter().map(|x| vec![x]).collect();
+        let activations = pass.precision.activations();
+        let mut beside: Vec<Vec<Tensor<4>>> =
+            xs.into_iter().map(|x| vec![x.cast(activations)]).collect();
         for (i, grid) in grids.into_iter().enumerate() {
             let convs: Vec<_> = models.iter().map(|model| &model.psp_modules[i]).collect();
             let maps = pass.conv(&convs, grid, "decode_head.psp_modules")?;

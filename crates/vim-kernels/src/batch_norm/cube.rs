@@ -38,7 +38,8 @@ struct Strips {
 
 impl Strips {
     fn new(x: &CubeTensor) -> Self {
-        let [rows, channels] = x.shape().dims();
+        let (shape, channels) = (x.shape(), x.shape().last().copied().unwrap_or_default());
+        let rows = shape.num_elements() / channels;
         let each = rows.div_ceil(STRIPS).max(SHORTEST);
         Self { rows, channels, lanes: lanes(channels, 4), each, count: rows.div_ceil(each) }
     }

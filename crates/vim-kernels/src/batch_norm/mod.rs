@@ -26,12 +26,12 @@ pub(crate) struct ScaleShiftSpec {
 }
 
 tensors! {
-    /// The argument of [`channel_sums`] on a backend, `[T, C]`.
+    /// The argument of [`channel_sums`] on a backend, `[.., C]`.
     ChannelSumsArguments, 1: { x }
 }
 
 tensors! {
-    /// The arguments of [`scale_shift`] on a backend: x as `[T, C]`.
+    /// The arguments of [`scale_shift`] on a backend: x as `[.., C]`.
     ScaleShiftArguments, 3: { x, scale, shift }
 }
 
@@ -65,13 +65,12 @@ pub fn channel_sums<const R: usize>(
     choice: KernelChoice,
 ) -> Result<Tensor<2>, KernelError> {
     const OPERATION: &str = "channel_sums";
-    let x = rows(OPERATION, x)?;
-    let [_, channels] = x.dims();
+    let [rows, channels] = check_rows(OPERATION, &x)?;
     let implementation = choice.resolve(&x.device())?;
     record_run(OPERATION, implementation);
     Ok(match implementation {
         Implementation::Reference => {
-            let x = x.cast(FloatDType::F32);
+            let x = x.cast(FloatDType::F32).reshape([rows, channels]);
             let sums = [x.clone().sum_dim(0), x.square().sum_dim(0)];
             Tensor::cat(sums.to_vec(), 0).reshape([2, channels])
         }
@@ -109,16 +108,14 @@ pub fn scale_shift<const R: usize>(
     const OPERATION: &str = "scale_shift";
     let weights = [("scale", Some(scale.dtype())), ("shift", Some(shift.dtype()))];
     check_dtypes(OPERATION, &x.device(), &[("x", x.dtype())], &weights)?;
-    let shape = x.dims();
-    let x = rows(OPERATION, x)?;
-    let [_, channels] = x.dims();
+    let [_, channels] = check_rows(OPERATION, &x)?;
     for (name, tensor) in [("scale", &scale), ("shift", &shift)] {
         let (dims, expected) = (tensor.dims(), format!("[C] = [{channels}]"));
         expect(OPERATION, name, &dims, dims == [channels], expected)?;
     }
     let implementation = choice.resolve(&x.device())?;
     record_run(OPERATION, implementation);
-    let y = match implementation {
+    Ok(match implementation {
         Implementation::Reference => {
             let dtype = FloatDType::from(x.dtype());
             let y = x.cast(FloatDType::F32) * scale.unsqueeze() + shift.unsqueeze();
@@ -132,12 +129,15 @@ pub fn scale_shift<const R: usize>(
             };
             Tensor::from_dispatch(Dispatch::scale_shift(arguments, ScaleShiftSpec { relu }).y)
         }
-    };
-    Ok(y.reshape(shape))
+    })
 }
 
-/// Checks x and returns it as `[T, C]`.
-fn rows<const R: usize>(operation: &'static str, x: Tensor<R>) -> Result<Tensor<2>, KernelError> {
+/// Checks x; returns its rows and channels. It keeps its shape: Burn pads the rows of what it
+/// makes, so that a tensor of another shape would be a copy.
+fn check_rows<const R: usize>(
+    operation: &'static str,
+    x: &Tensor<R>,
+) -> Result<[usize; 2], KernelError> {
     check_dtypes(operation, &x.device(), &[("x", x.dtype())], &[])?;
     let dims = x.dims();
     let expected = "[.., C], none of them 0".to_string();
@@ -145,5 +145,5 @@ fn rows<const R: usize>(operation: &'static str, x: Tensor<R>) -> Result<Tensor<
     let count: usize = dims.iter().product();
     check_limit(operation, "a tensor", count, MAX_ELEMENTS)?;
     let channels = dims[R - 1];
-    Ok(x.reshape([count / channels, channels]))
+    Ok([count / channels, channels])
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
-use burn::tensor::DType;
+use burn::tensor::{DType, Shape};
 use rayon::prelude::*;
 
 use super::{ChannelSumsArguments, ChannelSumsSpec, ScaleShiftArguments, ScaleShiftSpec};
@@ -63,6 +63,11 @@ fn elements(
     all
 }
 
+/// Channels of `[.., C]`.
+fn last_of(shape: &Shape) -> usize {
+    shape.last().copied().unwrap_or_default()
+}
+
 impl FusedOp<Flex, 1, 0> for ChannelSumsSpec {
     type Inputs = ChannelSumsArguments<Flex>;
     type Saved = FloatTensor<Flex>;
@@ -72,7 +77,7 @@ impl FusedOp<Flex, 1, 0> for ChannelSumsSpec {
         ChannelSumsArguments { x }: ChannelSumsArguments<Flex>,
         save: bool,
     ) -> Forward<Flex, Self::Saved, 0> {
-        let [_, channels] = x.shape().dims();
+        let channels = last_of(&x.shape());
         let values = contiguous(&x);
         let values = slice(&values);
         let blocks: Vec<Vec<f32>> = values
@@ -101,7 +106,7 @@ impl FusedOp<Flex, 1, 0> for ChannelSumsSpec {
     ) -> [Option<FloatTensor<Flex>>; 1] {
         let dtype: DType = x.dtype();
         let shape = x.shape();
-        let [_, channels] = shape.dims();
+        let channels = last_of(&shape);
         let [grad, x] = [&grad, &x].map(contiguous);
         let (first, second) = slice(&grad).split_at(channels);
         let x = slice(&x);
