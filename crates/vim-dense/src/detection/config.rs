@@ -5,8 +5,13 @@ use serde::{Deserialize, Serialize};
 use vim_model::{ClassToken, LastTap, ModelError, Preset, Rope, Tapped, Taps, VimConfig};
 
 use super::anchors::Anchors;
+use super::pooler::WHOLE;
 use super::pyramid::STRIDES;
 
+/// The size of the patches that [`STRIDES`] are for.
+const PATCH: usize = 16;
+/// Patches have a finest map with so many pixels along a side.
+const FINEST: usize = 4;
 /// Height to width of the anchors.
 pub(crate) const RATIOS: [f64; 3] = [0.5, 1.0, 2.0];
 
@@ -22,6 +27,9 @@ pub struct DetectorConfig {
     pub box_features: usize,
     /// The square root of an anchor's area, in pixels of its map.
     pub anchor_size: f64,
+    /// Side of the boxes that the heads read from the map of the backbone's patches, in pixels;
+    /// smaller ones are read from finer maps, larger ones from coarser.
+    pub box_side: f64,
     /// Anchors of an image in the proposals' loss.
     pub anchor_samples: usize,
     /// The best proposals of each level that are looked at, in training.
@@ -35,7 +43,7 @@ pub struct DetectorConfig {
     /// Proposals of an image in the heads' losses.
     pub box_samples: usize,
     /// What a detection's score must be above.
-    pub score_threshold: f32,
+    pub score_threshold: f64,
     /// Overlap of two detections of a class from which the lower one is dropped.
     pub nms_threshold: f64,
     /// Most detections of an image.
@@ -48,6 +56,7 @@ impl Default for DetectorConfig {
             channels: 256,
             box_features: 1024,
             anchor_size: 8.0,
+            box_side: WHOLE as f64,
             anchor_samples: 256,
             proposals_per_level: 2000,
             proposals: 1000,
@@ -81,11 +90,19 @@ impl DetectorConfig {
         Taps { blocks, what: Tapped::Residual, last: LastTap::Add }
     }
 
+    /// Pixels of the image to one of each of the five maps on this backbone: from a quarter of a
+    /// patch to four.
+    #[must_use]
+    pub fn strides(backbone: &VimConfig) -> [usize; 5] {
+        STRIDES.map(|stride| stride * backbone.patch_size / PATCH)
+    }
+
     /// Anchors on the five levels.
     #[must_use]
-    pub fn anchors(&self) -> Anchors {
-        let sizes = STRIDES.iter().map(|&stride| self.anchor_size * stride as f64).collect();
-        Anchors { sizes, ratios: RATIOS.to_vec(), strides: STRIDES.to_vec() }
+    pub fn anchors(&self, backbone: &VimConfig) -> Anchors {
+        let strides = Self::strides(backbone).to_vec();
+        let sizes = strides.iter().map(|&stride| self.anchor_size * stride as f64).collect();
+        Anchors { sizes, ratios: RATIOS.to_vec(), strides }
     }
 
     /// Checks the values, and that they go with the backbone and the number of classes.
@@ -95,14 +112,16 @@ impl DetectorConfig {
     /// [`ModelError`] names the first key at fault; those of this section begin with `detection.`.
     pub fn check(&self, backbone: &VimConfig, classes: usize) -> Result<(), ModelError> {
         backbone.check_backbone()?;
-        if backbone.patch_size != 16 || backbone.stride() != 16 {
+        if !backbone.patch_size.is_multiple_of(FINEST) || backbone.stride() != backbone.patch_size {
             let other = format!("model.patch_size = {}", backbone.patch_size);
-            let reason = "the pyramid has strides 4 to 64 of patches of 16 px that touch";
+            let reason = "the finest map has four pixels along a patch: patches of a multiple of 4 \
+                          px that touch";
             return Err(wrong("detection", &"the pyramid", &other, reason));
         }
         if backbone.grid().into_iter().min() < Some(2) {
             let other = format!("model.image_size = {}", backbone.image_size);
-            let reason = "the coarsest levels have strides 32 and 64: at least 32 px";
+            let reason = "the coarsest maps have a pixel for 2 and for 4 patches along a side: at \
+                          least two patches";
             return Err(wrong("detection", &"the pyramid", &other, reason));
         }
         if !backbone.d_model.is_multiple_of(4) {
@@ -132,6 +151,10 @@ impl DetectorConfig {
         if !(self.anchor_size.is_finite() && self.anchor_size > 0.0) {
             let reason = "a size above 0";
             return Err(wrong("detection.anchor_size", &self.anchor_size, "the anchors", reason));
+        }
+        if !(self.box_side.is_finite() && self.box_side > 0.0) {
+            let reason = "a side above 0";
+            return Err(wrong("detection.box_side", &self.box_side, "the heads", reason));
         }
         if !(0.0..=1.0).contains(&self.score_threshold) {
             let (key, value) = ("detection.score_threshold", &self.score_threshold);

@@ -145,7 +145,7 @@ impl Detector {
         Ok(feature.cast(FloatDType::F32).reshape([batch, rows, columns, channels]))
     }
 
-    /// The maps at strides 4 to 64 of the backbone's last feature.
+    /// The maps at all strides of the backbone's last feature.
     ///
     /// # Shapes
     ///
@@ -161,6 +161,7 @@ impl Detector {
 
     /// The features of boxes, at least one, image by image: `[R, bins, bins, C]`.
     pub(super) fn of_boxes<'a>(
+        &self,
         maps: &[Tensor<4>],
         boxes: impl IntoIterator<Item = &'a [Edges]>,
         bins: usize,
@@ -169,7 +170,9 @@ impl Detector {
             own.iter().map(move |&corners| Roi { image, corners })
         };
         let rois: Vec<Roi> = boxes.into_iter().enumerate().flat_map(of).collect();
-        pooled(&maps[..HEAD_STRIDES.len()], &HEAD_STRIDES, &rois, bins)
+        let strides = DetectorConfig::strides(self.backbone_config());
+        let read = HEAD_STRIDES.len();
+        pooled(&maps[..read], &strides[..read], self.config.box_side as f32, &rois, bins)
     }
 
     /// Checks that there is a size of each of `batch` images, and that it is within the model's.

@@ -121,7 +121,7 @@ impl Detector {
                     });
                 }
             }
-            let x = Self::of_boxes(maps, boxes.iter().map(|own| &own[..]), BOX_BINS)?;
+            let x = self.of_boxes(maps, boxes.iter().map(|own| &own[..]), BOX_BINS)?;
             let scores = head.forward(x, self.precision())?;
             let own = softmax(scores.logits, 1);
             sum = Some(match sum {
@@ -154,7 +154,7 @@ impl Detector {
             }
             let edges = clip(edges, size);
             for (class, &score) in row[..self.num_classes()].iter().enumerate() {
-                if score > config.score_threshold {
+                if f64::from(score) > config.score_threshold {
                     all.boxes.push(edges);
                     all.scores.push(score);
                     all.classes.push(class);
@@ -181,7 +181,7 @@ impl Detector {
         if classes.is_empty() {
             return Ok(());
         }
-        let x = Self::of_boxes(maps, detections.iter().map(|of| &of.boxes[..]), MASK_BINS)?;
+        let x = self.of_boxes(maps, detections.iter().map(|of| &of.boxes[..]), MASK_BINS)?;
         let logits = self.mask_head.forward(x, self.precision())?;
         let masks: Vec<f32> = sigmoid(of_classes(logits, &classes)).into_data().iter().collect();
         let mut masks = masks.chunks_exact(MASK_SIDE * MASK_SIDE);

@@ -14,6 +14,7 @@ pub mod box_head;
 pub mod boxes;
 pub mod coder;
 mod config;
+mod cost;
 mod detector;
 pub mod groups;
 mod inference;

@@ -5,24 +5,26 @@ use vim_kernels::{KernelChoice, KernelError, Roi, roi_align};
 
 use super::boxes::{Edges, area};
 
-/// The side of a box that is read from the level of [`WHOLE_LEVEL`], in pixels.
-const WHOLE: f32 = 224.0;
-/// Its level: that of stride 16.
+/// The side of a box that is read from the level of [`WHOLE_LEVEL`], in pixels: that of an image of
+/// ImageNet.
+pub const WHOLE: f32 = 224.0;
+/// Its level: that of the backbone's patches.
 const WHOLE_LEVEL: f32 = 4.0;
-/// The level of the finest map, that of stride 4.
+/// The level of the finest map, four to a side of a patch.
 const FINEST: f32 = 2.0;
 /// Keeps the logarithm of an empty box finite.
 const LEAST: f32 = 1e-8;
 
-/// The level of `levels` from which a box is read, 0 for the finest: the larger the coarser.
+/// The level of `levels` from which a box is read, 0 for the finest: the larger the coarser. One of
+/// a side of `whole` pixels is read from the third, which the backbone's patches have.
 ///
 /// # Source
 ///
 /// Lin et al. 2017, eq. 1; `assign_boxes_to_levels` of detectron2.
 #[must_use]
-pub fn level_of(edges: Edges, levels: usize) -> usize {
+pub fn level_of(edges: Edges, levels: usize, whole: f32) -> usize {
     let side = area(edges).max(0.0).sqrt();
-    let level = (WHOLE_LEVEL + (side / WHOLE + LEAST).log2()).floor() - FINEST;
+    let level = (WHOLE_LEVEL + (side / whole + LEAST).log2()).floor() - FINEST;
     (level.max(0.0) as usize).min(levels.saturating_sub(1))
 }
 
@@ -32,6 +34,7 @@ pub fn level_of(edges: Edges, levels: usize) -> usize {
 ///
 /// - `maps`: `[B, h, w, C]`, from the finest to the coarsest
 /// - `strides`: pixels of the image to one of each map
+/// - `whole`: as in [`level_of`]
 /// - `rois`: `R` boxes, at least one
 /// - result: `[R, bins, bins, C]`
 ///
@@ -41,6 +44,7 @@ pub fn level_of(edges: Edges, levels: usize) -> usize {
 pub fn pooled(
     maps: &[Tensor<4>],
     strides: &[usize],
+    whole: f32,
     rois: &[Roi],
     bins: usize,
 ) -> Result<Tensor<4>, KernelError> {
@@ -56,7 +60,8 @@ pub fn pooled(
     if rois.is_empty() {
         return Err(wrong("rois", vec![0, 4], "one box at least"));
     }
-    let levels: Vec<usize> = rois.iter().map(|roi| level_of(roi.corners, maps.len())).collect();
+    let level = |roi: &Roi| level_of(roi.corners, maps.len(), whole);
+    let levels: Vec<usize> = rois.iter().map(level).collect();
     let mut places = vec![0_i32; rois.len()];
     let mut parts = Vec::new();
     let mut before = 0;
@@ -90,12 +95,13 @@ mod tests {
 
     #[test]
     fn a_box_has_the_level_of_its_size() {
-        let level = |side: f32| level_of([1.0, 1.0, 1.0 + side, 1.0 + side], 4);
+        let level = |side: f32| level_of([1.0, 1.0, 1.0 + side, 1.0 + side], 4, WHOLE);
         let expected = [(0.0, 0), (1.0, 0), (111.0, 0), (112.0, 1), (223.0, 1), (224.0, 2)];
         for (side, expected) in expected.into_iter().chain([(447.0, 2), (448.0, 3), (1e6, 3)]) {
             assert_eq!(level(side), expected, "{side}");
         }
-        assert_eq!(level_of([3.0, 3.0, 1.0, 4.0], 4), 0);
+        assert_eq!(level_of([0.0, 0.0, 20.0, 20.0], 4, 40.0), 1);
+        assert_eq!(level_of([3.0, 3.0, 1.0, 4.0], 4, WHOLE), 0);
     }
 
     #[test]
@@ -107,12 +113,12 @@ mod tests {
             .collect();
         let roi = |image, side: f32| Roi { image, corners: [0.0, 0.0, side, side] };
         let rois = [roi(0, 230.0), roi(1, 20.0), roi(0, 115.0), roi(1, 251.0), roi(0, 4.0)];
-        let found = pooled(&maps, &[4, 8, 16, 32], &rois, 2).unwrap();
+        let found = pooled(&maps, &[4, 8, 16, 32], WHOLE, &rois, 2).unwrap();
         let found: Vec<f32> = found.into_data().iter().collect();
         // Sums of weights are rounded.
         let first: Vec<f32> = found.chunks(12).map(|of| of[0].round()).collect();
         assert_eq!(first, [3.0, 1.0, 2.0, 3.0, 1.0]);
-        assert!(pooled(&maps, &[4, 8, 16, 32], &[], 2).is_err());
-        assert!(pooled(&maps, &[4, 8], &rois, 2).is_err());
+        assert!(pooled(&maps, &[4, 8, 16, 32], WHOLE, &[], 2).is_err());
+        assert!(pooled(&maps, &[4, 8], WHOLE, &rois, 2).is_err());
     }
 }

@@ -10,13 +10,14 @@ use crate::conv::Upsample;
 use crate::pyramid::gelu;
 use crate::resize::max_pool;
 
-/// Pixels of the image to one of each map that boxes are proposed on; the last is a part of the one
-/// before.
+/// Pixels of the image to one of each map that boxes are proposed on, for patches of 16 px; the
+/// last is a part of the one before.
 pub const STRIDES: [usize; 5] = [4, 8, 16, 32, 64];
 /// Those that the heads read boxes from.
 pub const HEAD_STRIDES: [usize; 4] = [4, 8, 16, 32];
 
-/// The maps at strides 4 to 32, all of one width, of a feature at stride 16, `M` channels.
+/// The maps at strides 4 to 32, all of one width, of a feature at stride 16, `M` channels. Those of
+/// patches of another size are in proportion.
 ///
 /// | stride | before the two convolutions |
 /// |---|---|

@@ -167,7 +167,7 @@ impl Detector {
 
     /// The anchors of each of the maps.
     pub(super) fn anchor_levels(&self, maps: &[Tensor<4>]) -> Vec<Vec<Edges>> {
-        let anchors = self.config().anchors();
+        let anchors = self.config().anchors(self.backbone_config());
         let sizes = maps.iter().map(|map| [map.dims()[1], map.dims()[2]]).enumerate();
         sizes.map(|(level, size)| anchors.of_level(level, size)).collect()
     }
@@ -218,12 +218,14 @@ impl Detector {
         let mut targets = first;
         for (stage, head) in self.box_heads.iter().enumerate() {
             if targets.iter().all(|of| of.boxes.is_empty()) {
-                let losses = [zero(maps), zero(maps)];
+                let BoxScores { logits, deltas } =
+                    head.forward(self.stand_in(maps, BOX_BINS)?, self.precision())?;
+                let losses = [logits, deltas].map(zero);
                 stages.push(StagePass { targets: targets.clone(), scores: None, losses });
                 continue;
             }
             let boxes = targets.iter().map(|of| &of.boxes[..]);
-            let x = Self::of_boxes(maps, boxes, BOX_BINS)?;
+            let x = self.of_boxes(maps, boxes, BOX_BINS)?;
             // Every stage has its share in the maps' gradient.
             let x = damped(x, 1.0 / self.box_heads.len() as f64);
             let scores = head.forward(x, self.precision())?;
@@ -252,6 +254,12 @@ impl Detector {
         Ok(stages)
     }
 
+    /// The features of a pixel of the first image, for a head without boxes: its parameters are in
+    /// the losses of every batch, as an optimizer needs them.
+    fn stand_in(&self, maps: &[Tensor<4>], bins: usize) -> Result<Tensor<4>, DenseError> {
+        Ok(self.of_boxes(maps, [&[[0.0, 0.0, 1.0, 1.0]][..]], bins)?)
+    }
+
     /// The masks of the foreground boxes, and their loss: 0 of none.
     fn masks(
         &self,
@@ -272,9 +280,10 @@ impl Detector {
             boxes.push(own);
         }
         if pass.classes.is_empty() {
-            return Ok((pass, zero(maps)));
+            let x = self.stand_in(maps, MASK_BINS)?;
+            return Ok((pass, zero(self.mask_head.forward(x, self.precision())?)));
         }
-        let x = Self::of_boxes(maps, boxes.iter().map(|own| &own[..]), MASK_BINS)?;
+        let x = self.of_boxes(maps, boxes.iter().map(|own| &own[..]), MASK_BINS)?;
         let logits = self.mask_head.forward(x, self.precision())?;
         let loss = mask_loss(logits.clone(), &pass.classes, &pass.targets);
         Ok((MaskPass { logits: Some(logits), ..pass }, loss))
@@ -317,8 +326,8 @@ fn damped(x: Tensor<4>, share: f64) -> Tensor<4> {
     constant.clone() + (x - constant).mul_scalar(share)
 }
 
-/// A loss of nothing, on the device of the maps.
-fn zero(maps: &[Tensor<4>]) -> Tensor<1> {
-    let device = maps.first().map(Tensor::device).unwrap_or_default();
-    Tensor::zeros([1], &device)
+/// The loss of no boxes, of what the head says of one that stands in for them: 0, and so is the
+/// gradient of each of the head's parameters.
+fn zero<const D: usize>(said: Tensor<D>) -> Tensor<1> {
+    said.sum().mul_scalar(0.0)
 }

@@ -11,7 +11,7 @@ use vim_dense::detection::mask_target::InstanceMask;
 use vim_dense::detection::matcher::{Label, Matcher};
 use vim_dense::detection::nms::{batched_nms, nms};
 use vim_dense::detection::paste::paste;
-use vim_dense::detection::pooler::{level_of, pooled};
+use vim_dense::detection::pooler::{WHOLE, level_of, pooled};
 use vim_kernels::{KernelChoice, Roi, roi_align};
 
 use super::super::arrays::{Arrays, Floats};
@@ -126,10 +126,10 @@ fn pooler(path: &Path, device: &Device) -> Result<Vec<Row>, Error> {
         rois.extend(boxes.into_iter().map(|corners| Roi { image, corners }));
     }
     let levels: Vec<f64> =
-        rois.iter().map(|roi| level_of(roi.corners, LEVELS.len()) as f64).collect();
+        rois.iter().map(|roi| level_of(roi.corners, LEVELS.len(), WHOLE) as f64).collect();
     let theirs: Vec<f64> = arrays.integers("levels")?.iter().map(|&level| level as f64).collect();
     let mut rows = vec![Row::new("roi_pooler levels", &levels, &theirs, 0.0)];
-    let out = pooled(&maps, &[4, 8, 16, 32], &rois, 7)?;
+    let out = pooled(&maps, &[4, 8, 16, 32], WHOLE, &rois, 7)?;
     let grad_out = map(path, &mut arrays, "grad_out", &device.clone().inner())?;
     let grads = (out.clone() * Tensor::from_inner(grad_out)).sum().backward();
     let theirs = wide(&arrays.floats("out")?.values);
