@@ -7,6 +7,7 @@ use hotcoco::{Annotation, Category, Dataset, Image};
 use super::fault;
 use super::file::CocoAnnotations;
 use crate::error::{DataError, Location};
+use crate::loader::OnBad;
 use crate::objects::{ImageObjects, Mask, Object, ObjectError};
 use crate::split::Split;
 
@@ -39,11 +40,17 @@ impl CocoAnnotations {
         images
     }
 
+    /// A file of the annotations, which pycocotools reads as well.
+    pub fn json(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.content).expect("invariant: its numbers are finite")
+    }
+
     /// The annotations of the images of a split, whose files are not read.
     ///
     /// # Errors
-    /// If the annotations of an image cannot be used.
-    pub fn of(split: &Split) -> Result<Self, DataError> {
+    /// If the annotations of an image cannot be used; with [`OnBad::CountAsWrong`] it is left out,
+    /// as nobody knows what is to be found there.
+    pub fn of(split: &Split, on_bad: OnBad) -> Result<Self, DataError> {
         let dataset = split.dataset();
         let numbers = dataset.object_classes().map_or(&[][..], |classes| &classes.categories);
         let category = |(&id, name): (&u64, &String)| Category {
@@ -54,11 +61,15 @@ impl CocoAnnotations {
         let categories = numbers.iter().zip(dataset.class_names()).map(category).collect();
         let (mut images, mut annotations) = (Vec::new(), Vec::new());
         for index in (0..split.len()).map(|position| split.index(position)) {
-            let ImageObjects { id: image_id, size, objects } =
-                dataset.objects(index).map_err(|error| DataError::BadImage {
-                    name: dataset.name(index),
-                    reason: error.to_string(),
-                })?;
+            let found = match (dataset.objects(index), on_bad) {
+                (Ok(found), _) => found,
+                (Err(_), OnBad::CountAsWrong) => continue,
+                (Err(error), OnBad::Fail | OnBad::Replace) => {
+                    let (name, reason) = (dataset.name(index), error.to_string());
+                    return Err(DataError::BadImage { name, reason });
+                }
+            };
+            let ImageObjects { id: image_id, size, objects } = found;
             let [height, width] = size.map(|side| side as u32);
             let file_name = dataset.name(index);
             images.push(Image { id: image_id, file_name, height, width, ..Image::default() });

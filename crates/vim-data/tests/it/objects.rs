@@ -7,9 +7,9 @@ use serde_json::json;
 use vim_data::mask_ops::Rle;
 use vim_data::object_ops::fitted;
 use vim_data::{
-    Batch, CocoAnnotations, CocoDetections, CocoEvaluation, CocoKind, DataError, Detection,
-    EvalPairs, EvalScenes, IGNORED, ImageObjects, Loader, LoaderConfig, Mask, ObjectRecipe, OnBad,
-    Pixels, Purpose, Targets,
+    Batch, CocoAnnotations, CocoDetections, CocoEvaluation, CocoKind, DataConfig, DataError,
+    Detection, EvalPairs, EvalScenes, IGNORED, ImageObjects, Loader, LoaderConfig, Mask,
+    ObjectRecipe, OnBad, Pixels, Purpose, ShapesConfig, Targets,
 };
 
 use crate::coco_tree::{
@@ -190,16 +190,52 @@ fn an_evaluation_reads_whole_images_and_fails_or_counts_bad_ones() {
     assert!(all(OnBad::Fail).any(|scene| matches!(scene, Err(DataError::BadImage { .. }))));
     let results: Vec<_> = all(OnBad::CountAsWrong).map(Result::unwrap).collect();
     assert_eq!(results.iter().filter(|scene| scene.is_err()).count(), 1);
-    let error = CocoAnnotations::of(&test).unwrap_err().to_string();
+    let error = CocoAnnotations::of(&test, OnBad::Fail).unwrap_err().to_string();
     assert!(error.contains("a polygon of 2 numbers"), "{error}");
+    let rest = CocoAnnotations::of(&test, OnBad::CountAsWrong).unwrap();
+    assert_eq!(rest.num_images(), 5, "nobody knows what is in the sixth");
     let Pixels { height, width, .. } = scenes(&drawn().test)[0].image;
     assert_eq!(fitted([height, width], 2 * SIDE), [2 * SIDE; 2]);
 }
 
 #[test]
+fn scenes_can_be_made_simpler() {
+    let few = |classes, figures, scale| {
+        let DataConfig { shapes, .. } = shapes(60);
+        let shapes = ShapesConfig { classes, figures, scale, ..shapes };
+        vim_data::open_detection(&DataConfig { shapes, ..DataConfig::default() }, 0)
+    };
+    let usual = ShapesConfig::default();
+    let split = few(2, 1, [0.2, 0.3]).unwrap().train;
+    assert_eq!(split.class_names(), ["solid disk", "striped disk"]);
+    for scene in scenes(&split) {
+        let [object] = &scene.objects.objects[..] else { panic!("{:?}", scene.objects) };
+        // 0.44 of the side at most, on both sides of the middle, and a pixel of outline.
+        let most = 0.3 * 0.88 * SIDE as f64 + 2.0;
+        assert!(object.class < 2 && object.bbox[2].max(object.bbox[3]) < most, "{object:?}");
+    }
+    let same = few(usual.classes, usual.figures, usual.scale).unwrap().train;
+    let default = vim_data::open_detection(&shapes(60), 0).unwrap().train;
+    let prints = [&split, &same, &default].map(|split| split.dataset().fingerprint().to_string());
+    assert!(prints[0] != prints[1] && prints[1] == prints[2], "{prints:?}");
+    for (classes, figures, scale, key) in [
+        (0, 3, [0.5, 0.9], "data.shapes.classes"),
+        (13, 3, [0.5, 0.9], "data.shapes.classes"),
+        (12, 0, [0.5, 0.9], "data.shapes.figures"),
+        (12, 13, [0.5, 0.9], "data.shapes.figures"),
+        (12, 3, [0.9, 0.5], "data.shapes.scale"),
+        (12, 3, [0.0, 0.5], "data.shapes.scale"),
+        (12, 3, [0.5, 1.1], "data.shapes.scale"),
+    ] {
+        let error = few(classes, figures, scale).unwrap_err().to_string();
+        assert!(error.contains(key), "{error}");
+    }
+}
+
+#[test]
 fn what_is_annotated_scores_1_and_is_read_as_it_was_written() {
     let test = drawn().test;
-    let truths = CocoAnnotations::of(&test).unwrap();
+    let truths = CocoAnnotations::of(&test, OnBad::Fail).unwrap();
     let categories = &test.dataset().object_classes().unwrap().categories;
     let found = scenes(&test).into_iter().flat_map(|scene| {
         let image = scene.objects.id;

@@ -17,7 +17,15 @@ use crate::trees::tar_of;
 const SIDE: usize = 32;
 
 fn scenes(background: ShapesBackground) -> Splits {
-    let shapes = ShapesConfig { image_size: SIDE, train: 24, val: 0, test: 8, seed: 5, background };
+    let shapes = ShapesConfig {
+        image_size: SIDE,
+        train: 24,
+        val: 0,
+        test: 8,
+        seed: 5,
+        background,
+        ..ShapesConfig::default()
+    };
     vim_data::open_segmentation(&DataConfig { shapes, ..DataConfig::default() }, 0).unwrap()
 }
 
@@ -395,6 +403,7 @@ fn neither_the_commonest_class_nor_colours_tell_the_figures() {
         test: 50,
         seed: 0,
         background: ShapesBackground::Class,
+        ..ShapesConfig::default()
     };
     let config = DataConfig { shapes, ..DataConfig::default() };
     let Splits { train, test, .. } = vim_data::open_segmentation(&config, 0).unwrap();

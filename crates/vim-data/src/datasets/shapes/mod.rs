@@ -42,7 +42,7 @@ static CLASS_NAMES: [&str; 12] = [
 ];
 
 /// The `[data.shapes]` table: sizes of the procedural dataset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ShapesConfig {
     /// Side of an image, 32 to 1024 pixels.
@@ -59,6 +59,34 @@ pub struct ShapesConfig {
     /// left out, or a `class` of its own, the first of 13.
     #[serde(skip_serializing_if = "ShapesBackground::is_default")]
     pub background: ShapesBackground,
+    /// How many of the classes there are, the first ones, 1 to 12; left out: all.
+    #[serde(skip_serializing_if = "is_all_classes")]
+    pub classes: usize,
+    /// With `task = "segmentation"` or `"detection"`: most figures of an image, 1 to 12; left out:
+    /// 3.
+    #[serde(skip_serializing_if = "is_usual_figures")]
+    pub figures: usize,
+    /// Likewise: the least and the largest size of a figure, in that of the only one of an image
+    /// with one label, 0.05 to 1; left out: 0.5 to 0.9.
+    #[serde(skip_serializing_if = "is_usual_scale")]
+    pub scale: [f64; 2],
+}
+
+/// Most figures of an image, where nothing else is said.
+const FIGURES: usize = 3;
+/// The sizes of figures, where nothing else is said.
+const SCALE: [f64; 2] = [0.5, 0.9];
+
+fn is_all_classes(classes: &usize) -> bool {
+    *classes == CLASS_NAMES.len()
+}
+
+fn is_usual_figures(figures: &usize) -> bool {
+    *figures == FIGURES
+}
+
+fn is_usual_scale(scale: &[f64; 2]) -> bool {
+    *scale == SCALE
 }
 
 /// What the pixels are that no figure covers.
@@ -90,12 +118,18 @@ impl Default for ShapesConfig {
             test: 2_000,
             seed: 0,
             background: ShapesBackground::Ignored,
+            classes: CLASS_NAMES.len(),
+            figures: FIGURES,
+            scale: SCALE,
         }
     }
 }
 
 /// Most images of a part: an epoch's order and a held-out share take seconds at their start.
 const MOST_IMAGES: usize = 2_000_000;
+
+/// Most figures of an image that may be asked for.
+const MOST_FIGURES: usize = 12;
 
 /// A part of the dataset. No two parts share a random number: theirs are drawn from its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
@@ -109,7 +143,7 @@ pub enum ShapesPart {
     Test,
 }
 
-/// One part of the procedural dataset. The label of image `i` is `i mod 12`.
+/// One part of the procedural dataset. The label of image `i` is `i` modulo the number of classes.
 #[derive(Clone, Debug)]
 pub struct Shapes {
     part: ShapesPart,
@@ -117,21 +151,34 @@ pub struct Shapes {
     image_size: usize,
     len: usize,
     seed: u64,
+    figures: u32,
+    scale: [f64; 2],
 }
 
 impl Shapes {
     /// Describes one part; draws nothing.
     ///
     /// # Errors
-    /// If `image_size` is not 32 to 1024, or the part has no images or more than 2 000 000.
+    /// If a value is out of its range, or the part has no images or more than 2 000 000.
     pub fn new(config: ShapesConfig, part: ShapesPart) -> Result<Self, DataError> {
         let ShapesConfig { image_size, train, val, test, seed, .. } = config;
+        let ShapesConfig { classes, figures, scale, .. } = config;
+        let wrong =
+            |key, value: String, expected| DataError::InvalidConfig { key, value, expected };
         if !(32..=1024).contains(&image_size) {
-            return Err(DataError::InvalidConfig {
-                key: "data.shapes.image_size",
-                value: image_size.to_string(),
-                expected: "32 to 1024 pixels",
-            });
+            let (key, expected) = ("data.shapes.image_size", "32 to 1024 pixels");
+            return Err(wrong(key, image_size.to_string(), expected));
+        }
+        if !(1..=CLASS_NAMES.len()).contains(&classes) {
+            return Err(wrong("data.shapes.classes", classes.to_string(), "1 to 12 classes"));
+        }
+        if !(1..=MOST_FIGURES).contains(&figures) {
+            return Err(wrong("data.shapes.figures", figures.to_string(), "1 to 12 figures"));
+        }
+        let [least, most] = scale;
+        if !(0.05..=most).contains(&least) || most > 1.0 {
+            let expected = "two factors, the lesser first, 0.05 to 1";
+            return Err(wrong("data.shapes.scale", format!("{scale:?}"), expected));
         }
         let (key, len) = match part {
             ShapesPart::Train => ("data.shapes.train", train),
@@ -140,9 +187,10 @@ impl Shapes {
         };
         if !(1..=MOST_IMAGES).contains(&len) {
             let expected = "1 to 2000000 images";
-            return Err(DataError::InvalidConfig { key, value: len.to_string(), expected });
+            return Err(wrong(key, len.to_string(), expected));
         }
-        Ok(Self { part, class_names: owned(&CLASS_NAMES), image_size, len, seed })
+        let class_names = owned(&CLASS_NAMES[..classes]);
+        Ok(Self { part, class_names, image_size, len, seed, figures: figures as u32, scale })
     }
 }
 
@@ -188,7 +236,7 @@ impl Dataset for Shapes {
 
     fn label(&self, index: usize) -> u32 {
         assert!(index < self.len, "image {index} of {}", self.len);
-        (index % CLASS_NAMES.len()) as u32
+        (index % self.class_names.len()) as u32
     }
 
     fn name(&self, index: usize) -> String {
@@ -215,6 +263,13 @@ impl Dataset for Shapes {
             hasher.update(b"shapes");
             for word in key {
                 hasher.update(&word.to_le_bytes());
+            }
+            let (classes, figures) = (self.class_names.len(), self.figures as usize);
+            let is_usual = is_all_classes(&classes)
+                && is_usual_figures(&figures)
+                && is_usual_scale(&self.scale);
+            if !is_usual {
+                hasher.update(format!("{classes} {figures} {:?}", self.scale).as_bytes());
             }
         })
     }

@@ -3,9 +3,9 @@
 use hotcoco::mask::{encode, to_bbox};
 use rand_chacha::ChaCha8Rng;
 
+use super::Shapes;
 use super::scene::Scene;
 use super::scenes::Scenes;
-use super::{CLASS_NAMES, Shapes};
 use crate::dataset::{Dataset, Encoding, Fingerprint};
 use crate::dense::ClassList;
 use crate::error::DataError;
@@ -30,7 +30,7 @@ impl ShapeObjects {
     /// The objects in place of the images of `shapes`.
     pub(super) fn new(shapes: Shapes) -> Self {
         let ClassList { colours, .. } = ClassList::of_names(shapes.class_names.clone());
-        let categories = (1..=CLASS_NAMES.len() as u64).collect();
+        let categories = (1..=shapes.class_names.len() as u64).collect();
         Self { shapes, object_classes: ObjectClasses { categories, colours } }
     }
 

@@ -3,19 +3,14 @@
 use rand_chacha::ChaCha8Rng;
 
 use super::scene::Scene;
-use super::{CLASS_NAMES, Shapes, ShapesBackground};
+use super::{Shapes, ShapesBackground};
 use crate::dataset::{Dataset, Encoding, Fingerprint, LabelMaps};
 use crate::dense::{ClassList, LabelRule, PairBytes};
 use crate::error::DataError;
 use crate::rng::{self, below, uniform};
 use crate::statistics::Statistics;
 
-/// Most figures of an image.
-const FIGURES: u32 = 3;
-/// The size of a figure, in that of the only one of an image with one label.
-const SCALE: [f32; 2] = [0.5, 0.9];
-
-/// One part of the procedural dataset with label maps: one to three figures from back to front. The
+/// One part of the procedural dataset with label maps: some figures from back to front. The
 /// class of a pixel is that of the topmost figure that covers at least half of it.
 #[derive(Clone, Debug)]
 pub(super) struct Scenes {
@@ -31,7 +26,8 @@ impl Scenes {
             ShapesBackground::Ignored => None,
             ShapesBackground::Class => Some("background"),
         };
-        let names = named.iter().chain(&CLASS_NAMES).map(|&name| name.to_owned());
+        let named_background = named.map(str::to_owned);
+        let names = named_background.into_iter().chain(shapes.class_names.iter().cloned());
         let ClassList { names, colours } = ClassList::of_names(names.collect());
         let maps = LabelMaps { rule: LabelRule { reduce_zero: named.is_none() }, colours };
         Self { shapes, class_names: names, maps }
@@ -39,13 +35,14 @@ impl Scenes {
 
     /// The figures of an image of `shapes` with their classes, and what its noise is drawn from.
     pub(super) fn figures(shapes: &Shapes, index: usize) -> (ChaCha8Rng, Vec<(Scene, u32)>) {
-        let Shapes { part, image_size, seed, .. } = *shapes;
+        let Shapes { part, image_size, seed, figures, scale: [least, most], .. } = *shapes;
+        let classes = shapes.class_names.len() as u32;
         let key = [seed, part as u64, index as u64];
         let mut rng = rng::keyed("vim-data scenes v2", &key);
-        let count = 1 + below(&mut rng, FIGURES);
+        let count = 1 + below(&mut rng, figures);
         let figure = |_| {
-            let class = below(&mut rng, CLASS_NAMES.len() as u32);
-            let scale = uniform(&mut rng, SCALE[0], SCALE[1]);
+            let class = below(&mut rng, classes);
+            let scale = uniform(&mut rng, least as f32, most as f32);
             (Scene::draw_scaled(&mut rng, image_size, class, scale), class)
         };
         let figures = (0..count).map(figure).collect();
