@@ -1,17 +1,49 @@
-//! Which classes methods differ on: the IoU of each class over seeds, and beside the baseline's.
+//! Which classes methods differ on: the score of each class over seeds, and beside the baseline's.
 
 use crate::differences::written;
 use crate::outcome::RunState;
 use crate::statistics::{Paired, holm, paired, sample};
 use crate::summary::{Group, Summary};
 
-/// The IoU of each class of a run, as a run of a segmentation and `eval --per-class` write it.
+/// What a class is scored by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClassMeasure {
+    /// Intersection over union, of a segmentation.
+    #[default]
+    Iou,
+    /// Average precision, of a detection: that of the class's boxes and that of its masks.
+    Ap,
+}
+
+impl ClassMeasure {
+    /// Its name in texts.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Iou => "IoU",
+            Self::Ap => "AP",
+        }
+    }
+
+    /// The column that has it.
+    fn column(self) -> &'static str {
+        match self {
+            Self::Iou => "iou",
+            Self::Ap => "ap",
+        }
+    }
+}
+
+/// The score of each class of a run, as a run of a segmentation or a detection and `eval
+/// --per-class` write it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassScores {
-    /// The classes' names, in the order of their numbers.
+    /// What the scores are.
+    pub measure: ClassMeasure,
+    /// The classes' names, in the order of their numbers; of a detection first of their boxes, then
+    /// of their masks.
     pub names: Vec<String>,
-    /// 0 to 1; `None` of a class that is neither labelled nor predicted.
-    pub ious: Vec<Option<f64>>,
+    /// 0 to 1; `None` of a class that has none.
+    pub scores: Vec<Option<f64>>,
 }
 
 impl ClassScores {
@@ -27,17 +59,25 @@ impl ClassScores {
             let found = head.iter().position(|column| column == name);
             found.ok_or_else(|| format!("it has no column `{name}`"))
         };
-        let (name, iou) = (place("name")?, place("iou")?);
-        let mut read = Self::default();
+        let is_detection = place("kind").is_ok();
+        let measure = if is_detection { ClassMeasure::Ap } else { ClassMeasure::Iou };
+        let (name, score) = (place("name")?, place(measure.column())?);
+        let mut read = Self { measure, ..Self::default() };
         for record in reader.records() {
             let record = record.map_err(|error| error.to_string())?;
             let field = |column: usize| record.get(column).unwrap_or_default();
-            read.names.push(field(name).to_owned());
-            read.ious.push(match field(iou) {
+            let kind = place("kind").map(field).unwrap_or_default();
+            read.names.push(match kind {
+                "" => field(name).to_owned(),
+                "bbox" => format!("{}, boxes", field(name)),
+                "segm" => format!("{}, masks", field(name)),
+                other => format!("{}, {other}", field(name)),
+            });
+            read.scores.push(match field(score) {
                 "" => None,
                 text => {
-                    let number = text.parse::<f64>().ok().filter(|iou| (0.0..=1.0).contains(iou));
-                    Some(number.ok_or_else(|| format!("{text:?} is no IoU"))?)
+                    let number = text.parse::<f64>().ok().filter(|x| (0.0..=1.0).contains(x));
+                    Some(number.ok_or_else(|| format!("{text:?} is no {}", measure.name()))?)
                 }
             });
         }
@@ -48,6 +88,8 @@ impl ClassScores {
 /// What the classes' scores of a sweep's finished runs say of its methods.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassDifferences {
+    /// What the classes are scored by.
+    pub measure: ClassMeasure,
     /// The groups.
     pub groups: Vec<ClassGroup>,
     /// The classes, those first of which some group differs most from its baseline.
@@ -83,7 +125,7 @@ pub struct ClassDifference {
 /// A class under a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ClassCell {
-    /// Mean IoU over the runs that have one.
+    /// Mean score over the runs that have one.
     pub mean: Option<f64>,
     /// The test of the differences from the baseline's runs of the same seed.
     pub paired: Option<Paired>,
@@ -103,7 +145,7 @@ impl ClassDifference {
 struct Scored {
     group: usize,
     seed: Option<String>,
-    ious: Vec<Option<f64>>,
+    scores: Vec<Option<f64>>,
 }
 
 /// Compares the finished runs of `summary` class by class; `read` gets a run's name and gives its
@@ -121,8 +163,9 @@ pub fn class_differences(
                 Ok(Some(scores))
                     if *names.get_or_insert_with(|| scores.names.clone()) == scores.names =>
                 {
-                    let (seed, ious) = (seed.seed.clone(), scores.ious);
-                    runs.push(Scored { group: number, seed, ious });
+                    found.measure = scores.measure;
+                    let (seed, scores) = (seed.seed.clone(), scores.scores);
+                    runs.push(Scored { group: number, seed, scores });
                 }
                 Ok(Some(_)) => found.unfit.push(format!("{}: it has other classes", seed.name)),
                 Ok(None) => found.without.push(seed.name.clone()),
@@ -147,8 +190,8 @@ pub fn class_differences(
 
 fn cell(summary: &Summary, runs: &[Scored], group: usize, class: usize) -> ClassCell {
     let of = |number: usize| runs.iter().filter(move |run| run.group == number);
-    let ious: Vec<f64> = of(group).filter_map(|run| run.ious[class]).collect();
-    let mean = sample(&ious).map(|sample| sample.mean);
+    let scores: Vec<f64> = of(group).filter_map(|run| run.scores[class]).collect();
+    let mean = sample(&scores).map(|sample| sample.mean);
     let base = |group: &Group| {
         let baseline = &group.comparison.as_ref()?.baseline;
         summary.groups.iter().position(|other| other.label == *baseline)
@@ -156,7 +199,7 @@ fn cell(summary: &Summary, runs: &[Scored], group: usize, class: usize) -> Class
     let paired = base(&summary.groups[group]).and_then(|base| {
         let differences = of(group).filter_map(|run| {
             let other = of(base).find(|other| other.seed == run.seed)?;
-            Some(run.ious[class]? - other.ious[class]?)
+            Some(run.scores[class]? - other.scores[class]?)
         });
         paired(&differences.collect::<Vec<_>>())
     });
@@ -179,7 +222,10 @@ fn correct(classes: &mut [ClassDifference]) {
 ///
 /// Never: it writes to memory.
 pub fn classes_csv(found: &ClassDifferences) -> String {
-    let head = "class name setting runs iou baseline pairs difference ci_low ci_high p p_holm";
+    let score = found.measure.column();
+    let head = format!(
+        "class name setting runs {score} baseline pairs difference ci_low ci_high p p_holm"
+    );
     let head: Vec<String> = head.split(' ').map(str::to_owned).collect();
     let digits = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let rows = found.classes.iter().flat_map(|class| {
@@ -261,10 +307,14 @@ mod tests {
     fn a_table_is_read_by_its_columns() {
         let text = "iou,class,name\n0.5,0,disk\n,1,\"a, b\"\n";
         let read = ClassScores::parse(text.as_bytes()).unwrap();
-        assert_eq!(
-            read,
-            ClassScores { names: vec!["disk".into(), "a, b".into()], ious: vec![Some(0.5), None] }
-        );
+        let scores = vec![Some(0.5), None];
+        let names = vec!["disk".into(), "a, b".into()];
+        assert_eq!(read, ClassScores { measure: ClassMeasure::Iou, names, scores });
+        let text = "kind,class,name,ap\nbbox,1,disk,0.5\nsegm,1,disk,\n";
+        let read = ClassScores::parse(text.as_bytes()).unwrap();
+        let names = vec!["disk, boxes".into(), "disk, masks".into()];
+        let scores = vec![Some(0.5), None];
+        assert_eq!(read, ClassScores { measure: ClassMeasure::Ap, names, scores });
         for (text, words) in [
             ("class,name\n", "no column `iou`"),
             ("name,iou\na,1.5\n", "\"1.5\" is no IoU"),

@@ -65,5 +65,5 @@ pub(crate) fn predictions(right: &str) -> Predictions {
 /// Scores of classes with these IoUs.
 pub(crate) fn class_scores(ious: &[Option<f64>]) -> ClassScores {
     let names = (0..ious.len()).map(|class| format!("class {class}")).collect();
-    ClassScores { names, ious: ious.to_vec() }
+    ClassScores { names, scores: ious.to_vec(), ..ClassScores::default() }
 }

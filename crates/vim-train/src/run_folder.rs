@@ -98,6 +98,15 @@ pub(crate) fn is_free(key: &str) -> bool {
     FREE_KEYS.iter().any(|free| under(free))
 }
 
+/// Keys that say what an evaluation finds with a model, and not what the model is.
+const OF_EVALUATION: [&str; 5] = [
+    "detection.test_proposals_per_level",
+    "detection.test_proposals",
+    "detection.score_threshold",
+    "detection.nms_threshold",
+    "detection.detections",
+];
+
 /// Checks that the weights of the run in `run` belong to the model and data of `config`.
 ///
 /// # Errors
@@ -106,9 +115,10 @@ pub(crate) fn is_free(key: &str) -> bool {
 /// normalization of the data.
 pub fn check_same_model_and_data(run: &Path, config: &Config) -> Result<(), Error> {
     let matters = |key: &str| {
-        let sections = ["model.", "ssm.", "data.", "segmentation."];
+        let sections = ["model.", "ssm.", "data.", "segmentation.", "detection."];
         (sections.iter().any(|section| key.starts_with(section)) || key == "run.seed")
             && !["ssm.scan", "ssm.dt_b_init"].contains(&key)
+            && !OF_EVALUATION.contains(&key)
             && !FREE_KEYS.contains(&key)
     };
     check_recorded(run, config, |key| !matters(key))

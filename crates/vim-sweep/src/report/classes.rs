@@ -1,4 +1,4 @@
-//! The classes on which methods differ, of a segmentation.
+//! The classes on which methods differ, of a segmentation or a detection.
 
 use vim_chart::escape;
 
@@ -8,7 +8,7 @@ use super::sections::table;
 use crate::classes::{ClassCell, ClassDifference, ClassDifferences, ClassGroup};
 
 impl View<'_> {
-    /// Every group's IoU of each class beside its baseline's.
+    /// Every group's score of each class beside its baseline's.
     pub(super) fn classes(&self, found: &ClassDifferences) -> String {
         let body = match found.classes.is_empty() {
             true => "<p class=\"note\">No finished run has scores of classes.</p>".to_owned(),
@@ -16,7 +16,8 @@ impl View<'_> {
         };
         format!(
             "<section><h2>What differs between methods</h2><p class=\"note\">Of every run the model \
-             that was tested, on the test images: the IoU of each class.</p>{body}{}</section>",
+             that was tested, on the test images: the {} of each class.</p>{body}{}</section>",
+            found.measure.name(),
             self.absent_of(&found.without, &found.unfit, "scores of classes")
         )
     }
@@ -26,7 +27,7 @@ impl View<'_> {
         let title = |(_, group): (usize, &ClassGroup)| {
             let what = match &group.baseline {
                 Some(baseline) => format!("minus {}, points", escape(baseline)),
-                None => "IoU, %".to_owned(),
+                None => format!("{}, %", found.measure.name()),
             };
             let name = self.swatch_of(&group.label) + &escape(&group.label);
             format!("<th>{name}<br><small>{what}</small></th>")
@@ -63,7 +64,7 @@ impl View<'_> {
     }
 }
 
-/// A group's IoU, or how far it is from its baseline's.
+/// A group's score, or how far it is from its baseline's.
 fn cell(group: &ClassGroup, cell: ClassCell) -> String {
     let points = |share: f64| format!("{:.2}", 100.0 * share);
     let text = match (&group.baseline, cell.paired) {

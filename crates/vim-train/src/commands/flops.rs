@@ -19,6 +19,7 @@ Examples:
   vim-train flops --preset small --set model.discretization=bilinear --set model.image_size=512
   vim-train flops --config configs/vim_tiny_cifar100.toml --classes 100 --json
   vim-train flops --config configs/vim_tiny_ade20k_60k.toml
+  vim-train flops --config configs/vim_tiny_coco_100ep.toml
 
 Conventions: one image, forward, evaluation.
   MAC   a product added to a sum: in linear maps, convolution, the scan's recurrence and its skip connection
@@ -26,6 +27,7 @@ Conventions: one image, forward, evaluation.
 Changes of sign, comparisons, choices and moves are free, and so is what depends on parameters alone. The
 scan is counted as the reference computes it: coefficients of every token, channel and state, once;
 where a method's value is chosen from two expressions, both; one recurrence for each way it scans.
+Of a detector the heads see as many proposals, and find as many objects, as [detection] allows.
 docs/models.md has the formulas. A full A (ssm.a) is not counted.";
 
 /// Count parameters, multiply-adds and operations of a model, by component.
@@ -40,7 +42,8 @@ pub(crate) struct FlopsArgs {
     preset: Option<String>,
     #[command(flatten)]
     overrides: Overrides,
-    /// Classes of the head. Left out: 1000, or 150 with task = "segmentation".
+    /// Classes of the head. Left out: 1000, or 150 with task = "segmentation", or 80 with
+    /// "detection".
     #[arg(long, value_name = "K")]
     classes: Option<usize>,
     /// Print the counts as JSON.

@@ -8,6 +8,7 @@ use crate::config::{Backend, Config, ConfigError, Gpus, Problem, TaskKind};
 use crate::error::Error;
 use crate::task::Task;
 use crate::task::classification::Classification;
+use crate::task::detection::Detection;
 use crate::task::segmentation::Segmentation;
 use crate::train::{self, TrainArgs, WarmupArgs};
 
@@ -19,14 +20,22 @@ pub(crate) const SCORES: &[ScoreKind] = &[
     Segmentation::SCORES[0],
     Segmentation::SCORES[1],
     Segmentation::SCORES[2],
+    Detection::SCORES[0],
+    Detection::SCORES[1],
+    Detection::SCORES[2],
+    Detection::SCORES[3],
+    Detection::SCORES[4],
+    Detection::SCORES[5],
 ];
 /// The ones that they go by, each task's.
-pub(crate) const PRIMARY: [ScoreKind; 2] = [Classification::PRIMARY, Segmentation::PRIMARY];
+pub(crate) const PRIMARY: [ScoreKind; 3] =
+    [Classification::PRIMARY, Segmentation::PRIMARY, Detection::PRIMARY];
 
 pub(crate) fn run(args: &TrainArgs) -> Result<(), Error> {
     match Config::load(&args.config, &args.sets())?.task {
         TaskKind::Classification => train::run::<Classification>(args),
         TaskKind::Segmentation => train::run::<Segmentation>(args),
+        TaskKind::Detection => train::run::<Detection>(args),
     }
 }
 
@@ -34,6 +43,7 @@ pub(crate) fn warmup(args: &WarmupArgs) -> Result<(), Error> {
     match Config::load_base(&args.config, &args.overrides.set)?.task {
         TaskKind::Classification => train::warmup::<Classification>(args),
         TaskKind::Segmentation => train::warmup::<Segmentation>(args),
+        TaskKind::Detection => train::warmup::<Detection>(args),
     }
 }
 
@@ -42,6 +52,7 @@ pub(crate) fn preflight(config: &Config) -> Result<Vec<String>, ConfigError> {
     match config.task {
         TaskKind::Classification => train::preflight::<Classification>(config),
         TaskKind::Segmentation => train::preflight::<Segmentation>(config),
+        TaskKind::Detection => train::preflight::<Detection>(config),
     }
 }
 

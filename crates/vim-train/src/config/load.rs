@@ -14,7 +14,7 @@ use vim_model::VimConfig;
 use super::error::Located;
 use super::print::{dotted, dotted_values, preset_of};
 use super::schema::{Node, check_names, path_keys};
-use super::{Config, ConfigError, Origin, Problem, VERSION};
+use super::{Config, ConfigError, Origin, Problem, TaskKind, VERSION};
 
 /// A configuration, and where each of its values comes from.
 #[derive(Clone, Debug)]
@@ -76,7 +76,9 @@ impl Config {
         let dataset = written.get("data").and_then(|section| section.get("dataset"));
         let kind = dataset.and_then(|name| name.clone().try_into::<DatasetKind>().ok());
         let of_all_sizes = kind.unwrap_or_default().has_image_files();
-        let is_dense = written.get("task").and_then(Value::as_str) == Some("segmentation");
+        let task = written.get("task").and_then(|name| name.clone().try_into::<TaskKind>().ok());
+        // The other tasks have augmentations of their own.
+        let is_dense = task.is_some_and(|task| task != TaskKind::Classification);
         let augment = written.entry("augment").or_insert_with(|| Table::new().into());
         if let Value::Table(section) = augment {
             if is_dense {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use toml_edit::{DocumentMut, Table};
-use vim_data::DenseRecipe;
+use vim_data::{DenseRecipe, ObjectRecipe};
 use vim_dense::SegmenterConfig;
+use vim_dense::detection::DetectorConfig;
 use vim_sweep::SweepConfig;
 
 use super::schema::{Node, PATH, paths};
@@ -142,6 +143,8 @@ fn all_sections() -> Config {
     Config {
         segmentation: Some(SegmenterConfig::default()),
         pairs: Some(DenseRecipe::default()),
+        detection: Some(DetectorConfig::default()),
+        objects: Some(ObjectRecipe::default()),
         sweep: Some(SweepConfig::default()),
         ..Config::default()
     }

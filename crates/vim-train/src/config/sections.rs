@@ -10,45 +10,6 @@ use vim_model::{DecayGroups, Resize};
 
 use super::values::{Gpus, Interval};
 
-/// What a run learns.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Display,
-    PartialEq,
-    Eq,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    VariantArray,
-)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum TaskKind {
-    /// The class of an image.
-    #[default]
-    Classification,
-    /// The class of each pixel (docs/segmentation.md).
-    Segmentation,
-}
-
-impl TaskKind {
-    /// Whether it is the one that records leave out.
-    pub(super) fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Classes where neither data nor a flag tell: ImageNet-1k's, and ADE20K's.
-    pub fn usual_classes(self) -> usize {
-        match self {
-            Self::Classification => 1000,
-            Self::Segmentation => 150,
-        }
-    }
-}
-
 /// The `[run]` section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -236,6 +197,9 @@ pub enum ScheduleKind {
     /// multiplies it by a factor that grows from `warmup_lr / lr` to 1. The original's segmentation
     /// runs have it.
     Poly,
+    /// `lr`, times `gamma` from each of `milestones` on, new at every step; the warm-up multiplies
+    /// it by a factor that grows from `warmup_lr / lr` to 1. The original's detection runs have it.
+    Step,
 }
 
 /// The `[optim]` section: the optimizer, and its learning rate's linear warm-up and cosine.
@@ -251,16 +215,23 @@ pub struct OptimConfig {
     /// Which parameters decay: those with more than one dimension but for positions and class
     /// tokens (`reference`, what the original does), and of these not `a_log` either (`intended`,
     /// what it means to do). In segmentation positions decay too under `reference`, and
-    /// `train.layer_decay` scales patches and positions alone.
+    /// `train.layer_decay` scales patches and positions alone; in detection all but positions decay
+    /// under `reference`, biases and norms too.
     pub decay_groups: DecayGroups,
     /// Decay rates of the two moving averages, each 0 ≤ rate < 1.
     pub betas: [f64; 2],
     /// Added to the denominator of the update.
     pub eps: f64,
     /// How the rate goes: `cosine`, at every step and joined to the warm-up; `reference`, as the
-    /// original's runs, an epoch at a time and one epoch late; or `poly`, down a straight line, as
-    /// the original's segmentation runs.
+    /// original's runs, an epoch at a time and one epoch late; `poly`, down a straight line, as the
+    /// original's segmentation runs; or `step`, down stairs, as its detection runs.
     pub schedule: ScheduleKind,
+    /// With `schedule = "step"`: when the rate falls, in steps or epochs, the first first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub milestones: Vec<Interval>,
+    /// With `schedule = "step"`: what the rate is multiplied by at each of them; left out: 0.1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gamma: Option<f64>,
     /// Length of the linear warm-up, in steps or epochs; `"0ep"` for none. With `schedule =
     /// "reference"`, whole epochs.
     pub warmup: Interval,
@@ -280,6 +251,8 @@ impl Default for OptimConfig {
             betas: [0.9, 0.999],
             eps: 1e-8,
             schedule: ScheduleKind::default(),
+            milestones: Vec::new(),
+            gamma: None,
             warmup: Interval::Epochs(5.0),
             min_lr: 1e-5,
             warmup_lr: 1e-6,

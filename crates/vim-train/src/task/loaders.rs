@@ -29,8 +29,7 @@ pub fn training(config: &Config, size: ImageSize, comm: &Comm) -> LoaderConfig {
 /// Loader settings for evaluation; batches have the size of training's micro-batches, and each rank
 /// takes every so many-th.
 pub fn evaluation(config: &Config, size: ImageSize, comm: &Comm) -> LoaderConfig {
-    let train = &config.train;
-    let batch = (train.batch_size / train.shards()).div_ceil(train.accumulate);
+    let batch = evaluation_batch(config);
     let workers = config.data.workers.count();
     LoaderConfig {
         readers: config.data.readers.count(),
@@ -39,6 +38,12 @@ pub fn evaluation(config: &Config, size: ImageSize, comm: &Comm) -> LoaderConfig
         shards: Shards::of_rank(comm.rank(), comm.size(), comm.size()),
         ..LoaderConfig::evaluation(batch, sides(size), workers, config.augment.eval_crop_ratio)
     }
+}
+
+/// Images of a batch of an evaluation: those of a micro-batch.
+pub(super) fn evaluation_batch(config: &Config) -> usize {
+    let train = &config.train;
+    (train.batch_size / train.shards()).div_ceil(train.accumulate)
 }
 
 /// `[height, width]`.

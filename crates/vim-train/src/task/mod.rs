@@ -1,6 +1,9 @@
 //! The interface between the model-independent training loop and the tasks.
 
 pub mod classification;
+pub mod detection;
+mod frame;
+mod init;
 pub mod loaders;
 pub mod segmentation;
 pub mod without_data;

@@ -24,12 +24,18 @@ use crate::config::{ConfigError, Interval, OptimConfig, ScheduleKind};
 /// > `line = min_lr + (lr − min_lr)·(1 − step/total)`
 /// > `step < warmup`: `line·(1 − (1 − step/warmup)·(1 − warmup_lr/lr))`
 ///
+/// [`ScheduleKind::Step`], likewise:
+///
+/// > `stair = lr·gamma^(milestones ≤ step)`
+/// > `step < warmup`: `stair·(1 − (1 − step/warmup)·(1 − warmup_lr/lr))`
+///
 /// # Source
 ///
 /// Loshchilov and Hutter 2017; timm 0.4.12's `CosineLRScheduler` with one cycle, as the original's
 /// `main.py` steps it. Of the line: mmcv 1.7.2's `PolyLrUpdaterHook` of power 1 with a linear
-/// warm-up by iteration, as in the original's `seg/` configurations.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// warm-up by iteration, as in the original's `seg/` configurations. Of the stairs: detectron2's
+/// `MultiStepParamScheduler` under `WarmupParamScheduler` of a linear warm-up, as in its `det/`.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     lr: f64,
     warmup_lr: f64,
@@ -40,7 +46,13 @@ pub struct Schedule {
     /// Steps that share a rate: 1, or the steps of an epoch.
     unit: u64,
     kind: ScheduleKind,
+    /// Steps from which on the rate is one time less, ascending.
+    milestones: Vec<u64>,
+    gamma: f64,
 }
+
+/// What a step of the stairs multiplies the rate by, where nothing else is said.
+const GAMMA: f64 = 0.1;
 
 impl Schedule {
     /// The schedule of `optim` over `total_steps` steps.
@@ -52,8 +64,12 @@ impl Schedule {
         let Some(warmup) = optim.warmup.in_steps(steps_per_epoch) else {
             return Err(ConfigError::range("optim.warmup", optim.warmup, "steps or epochs"));
         };
+        let milestone = |&at: &Interval| {
+            let steps = at.in_steps(steps_per_epoch).map(|steps| steps.round() as u64);
+            steps.ok_or_else(|| ConfigError::range("optim.milestones", at, "steps or epochs"))
+        };
         let unit = match optim.schedule {
-            ScheduleKind::Cosine | ScheduleKind::Poly => 1,
+            ScheduleKind::Cosine | ScheduleKind::Poly | ScheduleKind::Step => 1,
             ScheduleKind::Reference => steps_per_epoch,
         };
         Ok(Self {
@@ -64,6 +80,8 @@ impl Schedule {
             total: total_steps / unit,
             unit,
             kind: optim.schedule,
+            milestones: optim.milestones.iter().map(milestone).collect::<Result<_, _>>()?,
+            gamma: optim.gamma.unwrap_or(GAMMA),
         })
     }
 
@@ -75,7 +93,8 @@ impl Schedule {
     /// The learning rate of step `step`, counted from 0; constant from the last step on.
     pub fn lr(&self, step: u64) -> f64 {
         let t = match self.kind {
-            ScheduleKind::Poly => return self.poly(step),
+            ScheduleKind::Poly => return self.warming(step, self.line(step)),
+            ScheduleKind::Step => return self.warming(step, self.stair(step)),
             ScheduleKind::Cosine => step,
             ScheduleKind::Reference => (step / self.unit).saturating_sub(1),
         };
@@ -85,20 +104,29 @@ impl Schedule {
         }
         let start = match self.kind {
             ScheduleKind::Cosine => self.warmup,
-            ScheduleKind::Reference | ScheduleKind::Poly => 0,
+            ScheduleKind::Reference | ScheduleKind::Poly | ScheduleKind::Step => 0,
         };
         let share = (t - start) as f64 / (self.total - start) as f64;
         self.min_lr + 0.5 * (self.lr - self.min_lr) * (1.0 + (PI * share.min(1.0)).cos())
     }
 
-    fn poly(&self, step: u64) -> f64 {
+    fn line(&self, step: u64) -> f64 {
         let left = 1.0 - step.min(self.total) as f64 / self.total as f64;
-        let line = self.min_lr + (self.lr - self.min_lr) * left;
+        self.min_lr + (self.lr - self.min_lr) * left
+    }
+
+    fn stair(&self, step: u64) -> f64 {
+        let passed = self.milestones.iter().filter(|&&at| at <= step).count();
+        self.lr * self.gamma.powi(passed as i32)
+    }
+
+    /// The `rate` of a step with the factor of the warm-up.
+    fn warming(&self, step: u64, rate: f64) -> f64 {
         if step >= self.warmup {
-            return line;
+            return rate;
         }
         let short = (1.0 - step as f64 / self.warmup as f64) * (1.0 - self.warmup_lr / self.lr);
-        line * (1.0 - short)
+        rate * (1.0 - short)
     }
 }
 
@@ -212,6 +240,37 @@ mod tests {
     }
 
     /// The original's segmentation recipe: 60 000 steps at 1e-4, 1 500 of them warm-up.
+    /// Of `det/`: 184 375 steps, a warm-up of 250 from a thousandth.
+    #[test]
+    fn the_stairs_of_detection() {
+        let optim = OptimConfig {
+            lr: 1e-4,
+            warmup_lr: 1e-7,
+            warmup: "250st".parse().unwrap(),
+            schedule: ScheduleKind::Step,
+            milestones: ["163889st", "177546st"].map(|at| at.parse().unwrap()).to_vec(),
+            ..OptimConfig::default()
+        };
+        let schedule = Schedule::new(&optim, 1844, 184_375).unwrap();
+        for (step, want) in [
+            (0, 1e-7),
+            (125, 1e-4 * (0.5 + 0.5e-3)),
+            (250, 1e-4),
+            (163_888, 1e-4),
+            (163_889, 1e-5),
+            (177_546, 1e-6),
+            (200_000, 1e-6),
+        ] {
+            let got = schedule.lr(step);
+            assert!((got - want).abs() < 1e-12 * want.max(1e-3), "{step}: {got}, want {want}");
+        }
+        let halved = OptimConfig { gamma: Some(0.5), ..optim.clone() };
+        let halved = Schedule::new(&halved, 1844, 184_375).unwrap();
+        assert!((halved.lr(180_000) - 0.25e-4).abs() < 1e-18);
+        let clocked = OptimConfig { milestones: vec!["5min".parse().unwrap()], ..optim };
+        assert!(Schedule::new(&clocked, 1844, 184_375).is_err());
+    }
+
     #[test]
     fn the_line_of_segmentation() {
         let optim = OptimConfig {

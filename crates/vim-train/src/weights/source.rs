@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use vim_dense::SegmenterConfig;
+use vim_dense::detection::DetectorConfig;
 use vim_model::{
     LoadOptions, LoadReport, ModelError, Preset, Resize, SsmConfig, Vim, VimConfig, infer,
 };
@@ -18,6 +19,7 @@ use crate::config::{Config, TaskKind};
 use crate::error::Error;
 use crate::run_folder::{recorded_classes, recorded_config};
 use crate::weights::WeightsError;
+use crate::weights::detector::MASK_HEADS;
 use crate::weights::place::Place;
 use crate::weights::segmenter::DECODE_HEAD;
 
@@ -34,6 +36,9 @@ pub struct Recorded {
     /// `[segmentation]` of a segmenter, with every effective key set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segmentation: Option<SegmenterConfig>,
+    /// `[detection]` of a detector, with every key set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detection: Option<DetectorConfig>,
 }
 
 impl Recorded {
@@ -42,7 +47,7 @@ impl Recorded {
         let effective = config.effective();
         let segmentation = heads.map(|heads| heads.effective(&effective));
         let model = VimConfig { preset: Preset::default(), ..effective };
-        Self { model, ssm: config.ssm, segmentation }
+        Self { model, ssm: config.ssm, segmentation, detection: None }
     }
 
     /// Those in a file's metadata, if this version understands them.
@@ -50,7 +55,7 @@ impl Recorded {
         toml::from_str(text).ok()
     }
 
-    /// The model, or a segmenter's backbone.
+    /// The model, or what the heads of a segmenter or a detector are on.
     pub fn vim(&self) -> VimConfig {
         VimConfig { ssm: self.ssm, ..self.model.clone() }
     }
@@ -198,7 +203,8 @@ impl WeightsSource {
         let run = run.and_then(|run| recorded_config(run).ok());
         let recorded = run.as_ref().map(|run| {
             let segmentation = (run.task == TaskKind::Segmentation).then(|| run.segmenter());
-            Recorded { model: run.model.clone(), ssm: run.model.ssm, segmentation }
+            let detection = (run.task == TaskKind::Detection).then(|| run.detector());
+            Recorded { model: run.model.clone(), ssm: run.model.ssm, segmentation, detection }
         });
         let step = Some(checkpoint.state.step);
         Ok(Self { name, arrays, recorded, run, classes, weights, step, blake3, note: None })
@@ -206,8 +212,9 @@ impl WeightsSource {
 
     /// Classes of the head, if any.
     pub fn num_classes(&self) -> Option<usize> {
-        let head = if self.is_segmenter() { DECODE_HEAD } else { "head.bias" };
-        self.arrays.state.array(head).map(|bias| bias.values.len())
+        let heads = MASK_HEADS.into_iter().chain([DECODE_HEAD, "head.bias"]);
+        let bias = heads.into_iter().find_map(|head| self.arrays.state.array(head));
+        bias.map(|bias| bias.values.len())
     }
 
     /// The model `given`, else the recorded one, else the one inferred from the shapes.

@@ -210,7 +210,7 @@ fn sections_of_the_other_task_are_refused() {
     let config = "tests/it/fixtures/segment.toml";
     for (set, words) in [
         ("augment.mixup=0.8", &["augment", "[pairs]"][..]),
-        ("task=classification", &["segmentation", "other heads"]),
+        ("task=classification", &["segmentation", "task = \"segmentation\""]),
         ("data.dataset=cifar10", &["data.dataset", "label maps"]),
         ("train.batch_size=1", &["train.batch_size", "2 images"]),
         ("pairs.ratio=[2.0, 1.0]", &["pairs.ratio"]),

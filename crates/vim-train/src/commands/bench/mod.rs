@@ -34,7 +34,8 @@ Examples:
 
 Weights are random, images are synthetic and on the device already: no data are read. `infer` is a forward pass in
 evaluation; `train` is a step as training takes it: forward, loss, backward, norm of the gradient, clipping, AdamW.
-With task = \"segmentation\", `infer` and `slide` go on to the class of each pixel.
+With task = \"segmentation\", `infer` and `slide` go on to the class of each pixel; with \"detection\", `infer` goes on
+to boxes and masks, which the host chooses, and a training image has nine objects.
 
 Columns:
   ms [p10 p90]  one step, the device waited for after it: median and spread
@@ -86,8 +87,8 @@ struct MeasureArgs {
     /// With --mode slide: size of the pictures, in pixels.
     #[arg(long, value_name = "WxH", default_value = "683x512", value_parser = picture)]
     picture: [usize; 2],
-    /// Classes of the head; no data are read that could tell. Left out: 1000, or 150 with
-    /// task = "segmentation".
+    /// Classes of the head; no data are read that could tell. Left out: 1000, 150 with
+    /// task = "segmentation", 80 with "detection".
     #[arg(long, value_name = "K", value_parser = count)]
     classes: Option<usize>,
     /// Steps before the clock starts.

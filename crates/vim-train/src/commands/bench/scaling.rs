@@ -56,7 +56,8 @@ pub(super) struct ScalingArgs {
     #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = count,
         default_values_t = [128])]
     batch: Vec<usize>,
-    /// Classes of the head. Left out: 1000, or 150 with task = "segmentation".
+    /// Classes of the head. Left out: 1000, 150 with task = "segmentation", 80
+    /// with "detection".
     #[arg(long, value_name = "K", value_parser = count)]
     classes: Option<usize>,
     /// Steps before the clock starts.

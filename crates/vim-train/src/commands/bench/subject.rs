@@ -15,6 +15,7 @@ use crate::device::wait;
 use crate::error::Error;
 use crate::task::Objective;
 use crate::task::classification::Classifier;
+use crate::task::detection::ObjectDetector;
 use crate::task::segmentation::PixelClassifier;
 use crate::task::without_data::{WithoutData, cost, images};
 use crate::train::state::TrainState;
@@ -25,7 +26,7 @@ use crate::train::step::Requests;
 #[derive(Debug)]
 pub(super) struct Subject<'a> {
     pub(super) config: &'a Config,
-    /// Of the classifier, or of the segmenter's backbone.
+    /// Of the classifier, or of what a segmenter's or detector's heads are on.
     pub(super) model: VimConfig,
     /// Classes of the head or heads.
     pub(super) classes: usize,
@@ -48,7 +49,7 @@ impl<'a> Subject<'a> {
     ) -> Result<Self, Error> {
         let model = match config.task {
             TaskKind::Classification => config.model.with_classes(classes)?,
-            TaskKind::Segmentation => {
+            TaskKind::Segmentation | TaskKind::Detection => {
                 // Without it, as of a full A, nothing tells the number of parameters.
                 cost(config, classes)?;
                 config.model.clone()
@@ -85,11 +86,13 @@ impl<'a> Subject<'a> {
             (Mode::Train, TaskKind::Segmentation) => {
                 self.train::<PixelClassifier>(batch, plan, meter)
             }
+            (Mode::Train, TaskKind::Detection) => self.train::<ObjectDetector>(batch, plan, meter),
+            (Mode::Infer, TaskKind::Detection) => self.detect(batch, plan, meter),
             (Mode::Infer, TaskKind::Classification) => self.classify(batch, plan, meter),
             (Mode::Infer | Mode::Slide, TaskKind::Segmentation) => {
                 self.segment(mode, batch, plan, meter)
             }
-            (Mode::Slide, TaskKind::Classification) => Err(Error::failed(
+            (Mode::Slide, TaskKind::Classification | TaskKind::Detection) => Err(Error::failed(
                 "--mode slide: windows slide over the pictures of task = \"segmentation\" alone",
             )),
         }
@@ -101,6 +104,19 @@ impl<'a> Subject<'a> {
         let model = objective.init(self.device)?;
         let images = self.images(batch, Mode::Infer);
         self.infer(batch, plan, meter, || Ok(model.forward(images.clone())?.abs().sum()))
+    }
+
+    /// Images to detections with masks, which the host chooses.
+    fn detect(&self, batch: usize, plan: StepLimits, meter: &mut Meter) -> Result<Times, Error> {
+        let objective = ObjectDetector::without_data(self.config, self.classes, &self.comm)?;
+        let model = objective.init(self.device)?;
+        let images = self.images(batch, Mode::Infer);
+        let size = [self.model.image_size.height, self.model.image_size.width];
+        self.infer(batch, plan, meter, || {
+            let found = model.detect(images.clone(), &vec![size; batch])?;
+            let scores: f32 = found.iter().flat_map(|found| &found.scores).sum();
+            Ok(Tensor::full([1], scores, self.device))
+        })
     }
 
     /// Images, or pictures by windows, to the class of each of their pixels.

@@ -16,7 +16,7 @@ use crate::config::{Config, TaskKind};
 use crate::device::memory;
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::task::{EvalSplit, loaders, segmentation};
+use crate::task::{EvalSplit, detection, loaders, segmentation};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -82,18 +82,30 @@ struct LoaderReport {
 
 pub(super) fn run(args: &BenchArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
-    let is_dense = config.task == TaskKind::Segmentation;
+    let is_dense = config.task != TaskKind::Classification;
     if is_dense && args.split.is_some() {
-        return Err(Error::failed(
-            "--split times batches of one size; a segmentation evaluates images of their own sizes",
-        ));
+        return Err(Error::failed(format!(
+            "--split times batches of one size; a {} evaluates images of their own sizes",
+            config.task
+        )));
     }
-    let open = if is_dense { vim_data::open_segmentation } else { vim_data::open };
+    let open = match config.task {
+        TaskKind::Classification => vim_data::open,
+        TaskKind::Segmentation => vim_data::open_segmentation,
+        TaskKind::Detection => vim_data::open_detection,
+    };
     let splits = open(&config.data, config.run.seed)?;
     let size = config.model.image_size;
     let (split, loading) = match args.split {
-        None if is_dense => (splits.train, segmentation::training(&config, &Comm::single())),
-        None => (splits.train, loaders::training(&config, size, &Comm::single())),
+        None => {
+            let comm = Comm::single();
+            let loading = match config.task {
+                TaskKind::Classification => loaders::training(&config, size, &comm),
+                TaskKind::Segmentation => segmentation::training(&config, &comm),
+                TaskKind::Detection => detection::training(&config, &comm),
+            };
+            (splits.train, loading)
+        }
         Some(EvalSplit::Test) => (splits.test, loaders::evaluation(&config, size, &Comm::single())),
         Some(EvalSplit::Val) => {
             let val = splits.val.ok_or_else(|| {

@@ -12,11 +12,8 @@ use vim_run::storage::{Disk, replace};
 
 use super::EvalArgs;
 use crate::error::Error;
-use crate::output::{columns, csv, print, print_json};
-
-/// The columns of the table by class, described in docs/detection.md.
-const HEADER: [&str; 9] =
-    ["kind", "class", "name", "objects", "detections", "ap", "ap50", "ap75", "ar100"];
+use crate::output::{columns, print, print_json};
+use crate::task::detection::classes::classes_csv;
 
 /// Compares the detections in one file with the annotations in the other, by boxes, by masks, or by
 /// both where they have both.
@@ -29,13 +26,18 @@ pub(super) fn run(args: &EvalArgs, annotations: &Path, detections: &Path) -> Res
     });
     let all = compared.collect::<Result<Vec<CocoScores>, Error>>()?;
     if let Some(path) = &args.per_class {
-        write_classes(path, &all)?;
+        replace(&Disk, path, &classes_csv(&all)?).map_err(Error::io("write", path))?;
     }
     if args.json {
         return print_json(&report(&truths, &found, &all));
     }
     print(&format!("{} detections, {} images", found.len(), truths.num_images()))?;
-    print(&numbers(&all))?;
+    print_scores(&all)
+}
+
+/// Prints the twelve numbers, and the table by class of each kind.
+pub(super) fn print_scores(all: &[CocoScores]) -> Result<(), Error> {
+    print(&numbers(all))?;
     all.iter().try_for_each(|scores| print(&format!("\n{}\n{}", scores.kind, classes(scores))))
 }
 
@@ -55,8 +57,9 @@ struct Report<'a> {
     kinds: BTreeMap<String, KindReport<'a>>,
 }
 
+/// The scores of a kind.
 #[derive(Serialize)]
-struct KindReport<'a> {
+pub(super) struct KindReport<'a> {
     #[serde(flatten)]
     numbers: BTreeMap<&'static str, Option<f64>>,
     classes: &'a [CocoClassScore],
@@ -67,12 +70,16 @@ fn report<'a>(
     found: &CocoDetections,
     all: &'a [CocoScores],
 ) -> Report<'a> {
-    let of = |scores: &'a CocoScores| {
+    Report { images: truths.num_images(), detections: found.len(), kinds: kind_reports(all) }
+}
+
+/// The scores of each kind by its name.
+pub(super) fn kind_reports(all: &[CocoScores]) -> BTreeMap<String, KindReport<'_>> {
+    let each = all.iter().map(|scores| {
         let numbers = COCO_NUMBERS.into_iter().zip(scores.numbers).collect();
         (scores.kind.to_string(), KindReport { numbers, classes: &scores.classes })
-    };
-    let kinds = all.iter().map(of).collect();
-    Report { images: truths.num_images(), detections: found.len(), kinds }
+    });
+    each.collect()
 }
 
 /// A share for people.
@@ -100,27 +107,4 @@ fn classes(scores: &CocoScores) -> String {
     };
     let head = ["class", "objects", "detections", "AP", "AP50", "AP75", "AR100"];
     columns(&head, scores.classes.iter().map(row).collect(), 1)
-}
-
-/// Writes the table by class, whole or not at all; empty where a class has no objects.
-fn write_classes(path: &Path, all: &[CocoScores]) -> Result<(), Error> {
-    let share = |share: Option<f64>| share.map_or_else(String::new, |share| format!("{share:.6}"));
-    let rows = all.iter().flat_map(|scores| {
-        scores.classes.iter().map(move |class| {
-            [
-                scores.kind.to_string(),
-                class.category.to_string(),
-                class.name.clone(),
-                class.objects.to_string(),
-                class.detections.to_string(),
-                share(class.ap),
-                share(class.ap50),
-                share(class.ap75),
-                share(class.ar100),
-            ]
-        })
-    });
-    let rows: Vec<[String; 9]> = rows.collect();
-    let bytes = csv([HEADER.map(str::to_owned)].iter().chain(&rows))?;
-    replace(&Disk, path, &bytes).map_err(Error::io("write", path))
 }

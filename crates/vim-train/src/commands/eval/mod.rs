@@ -3,6 +3,7 @@
 mod classes;
 mod coco;
 mod compare;
+mod detection;
 mod segmentation;
 
 use std::path::{Path, PathBuf};
@@ -46,6 +47,7 @@ Examples:
   vim-train eval configs/debug.toml --predictions out.csv     a row for each image
   vim-train eval configs/debug.toml --per-class classes.csv --confusion confusion.svg
   vim-train eval compare zoh.csv foh.csv               which images one method alone gets right
+  vim-train eval vim-tiny-coco-zoh-s0 --detections detections.json      a detection: what is found, for COCO's server
   vim-train eval --coco instances_val2017.json detections.json
 
 The columns of predictions are index (of the image in its dataset), image (its file), label, predicted (the
@@ -54,7 +56,7 @@ and predicted_name. Of an image that could not be read, what the model says is e
 The columns of --per-class are class, name, images, correct, accuracy (correct / images) and predicted (images taken for
 this class). --confusion has a row for each true class and a column for each predicted one.";
 
-/// Evaluate a checkpoint of a run: loss, top-1 and top-5 accuracy.
+/// Evaluate a checkpoint of a run: loss and accuracy, mean IoU, or COCO's average precision.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct EvalArgs {
@@ -65,7 +67,7 @@ pub(crate) struct EvalArgs {
     /// Compare a file of detections with one of annotations, both in COCO's format, by its twelve
     /// numbers: of boxes, of masks, or of both where the detections have both.
     #[arg(long, num_args = 2, value_names = ["ANNOTATIONS", "DETECTIONS"])]
-    #[arg(conflicts_with_all = ["config", "checkpoint", "split", "batch", "predictions", "confusion", "multi_scale"])]
+    #[arg(conflicts_with_all = ["config", "checkpoint", "split", "batch", "predictions", "confusion", "multi_scale", "detections", "annotations"])]
     coco: Option<Vec<PathBuf>>,
     #[command(flatten)]
     overrides: Overrides,
@@ -88,7 +90,7 @@ pub(crate) struct EvalArgs {
     /// Write what the model says of each image to this file, as CSV.
     #[arg(long, value_name = "FILE")]
     predictions: Option<PathBuf>,
-    /// Write the accuracy of each class to this file, as CSV.
+    /// Write the scores of each class to this file, as CSV.
     #[arg(long, value_name = "FILE")]
     per_class: Option<PathBuf>,
     /// Write which classes are taken for which to this file, as a table (.csv) or a figure (.svg).
@@ -97,6 +99,12 @@ pub(crate) struct EvalArgs {
     /// Of a segmentation: see each image at six sizes and mirrored, and average the probabilities.
     #[arg(long)]
     multi_scale: bool,
+    /// Of a detection: write what is found to this file, as COCO's evaluation takes it.
+    #[arg(long, value_name = "FILE.json")]
+    detections: Option<PathBuf>,
+    /// Of a detection: write what is annotated in the same images to this file, likewise.
+    #[arg(long, value_name = "FILE.json")]
+    annotations: Option<PathBuf>,
     /// Write over these files if they are there.
     #[arg(long)]
     force: bool,
@@ -136,8 +144,9 @@ pub(crate) fn run(args: &EvalCommandArgs) -> Result<(), Error> {
 
 /// Checks that the files to be written may be.
 fn check_free_all(args: &EvalArgs) -> Result<(), Error> {
-    let files = [&args.predictions, &args.per_class, &args.confusion];
-    files.into_iter().flatten().try_for_each(|path| check_free(path, args.force))
+    let of_objects = [&args.detections, &args.annotations];
+    let files = [&args.predictions, &args.per_class, &args.confusion].into_iter().chain(of_objects);
+    files.flatten().try_for_each(|path| check_free(path, args.force))
 }
 
 fn evaluate_checkpoint(path: &Path, args: &EvalArgs) -> Result<(), Error> {
@@ -147,13 +156,21 @@ fn evaluate_checkpoint(path: &Path, args: &EvalArgs) -> Result<(), Error> {
     }
     let subject = subject(path, args)?;
     match subject.config.task {
-        TaskKind::Classification if args.multi_scale => {
-            return Err(Error::failed(
-                "--multi-scale is of a segmentation, and this classifies images",
-            ));
+        task if args.multi_scale && task != TaskKind::Segmentation => {
+            return Err(Error::failed(format!(
+                "--multi-scale is of a segmentation, and this is a {task}"
+            )));
+        }
+        task if task != TaskKind::Detection
+            && (args.detections.is_some() || args.annotations.is_some()) =>
+        {
+            return Err(Error::failed(format!(
+                "--detections and --annotations are of a detection, and this is a {task}"
+            )));
         }
         TaskKind::Classification => {}
         TaskKind::Segmentation => return segmentation::run(args, subject),
+        TaskKind::Detection => return detection::run(args, subject),
     }
     let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
     let Subject { config, run, weights } = subject;

@@ -21,7 +21,6 @@ use crate::task::classification::classes::class_names;
 use crate::task::classification::to_tensors;
 use crate::weights::WeightsError;
 use crate::weights::place::Place;
-use crate::weights::segmenter::SegmenterModel;
 use crate::weights::source::{WeightsSource, notes};
 
 pub(super) use files::images;
@@ -61,10 +60,12 @@ impl ModelArgs {
         let around = given.as_ref().or(source.run.as_ref());
         let config = match around {
             // What is around the backbone is in the configuration alone.
-            Some(config) if config.task == TaskKind::Segmentation => config.model.clone(),
-            None if source.is_segmenter() => {
-                let why = "is a segmenter: give --config, which says how images are shown to it";
-                let (checkpoint, why) = (source.name.clone(), why.to_owned());
+            Some(config) if config.task != TaskKind::Classification => config.model.clone(),
+            None if source.is_segmenter() || source.is_detector() => {
+                let what = if source.is_segmenter() { "segmenter" } else { "detector" };
+                let why =
+                    format!("is a {what}: give --config, which says how images are shown to it");
+                let checkpoint = source.name.clone();
                 return Err(WeightsError::Unrecognised { checkpoint, why }.into());
             }
             Some(_) | None => {
@@ -121,16 +122,17 @@ impl Subject {
         self.given.as_ref().or(self.source.run.as_ref())
     }
 
-    /// Names of a segmentation's classes, from `file` where it is given; numbers if they are
-    /// unknown.
-    pub(super) fn segmentation_names(&self, file: Option<&Path>) -> Result<Vec<String>, Error> {
-        let SegmenterModel { classes: count, .. } = self.source.segmenter(self.around())?;
+    /// Names of the classes of a segmentation or a detection, from `file` where it is given;
+    /// ADE20K's or COCO's by their number, and numbers, if they are unknown.
+    pub(super) fn dense_names(&self, file: Option<&Path>) -> Result<Vec<String>, Error> {
+        let count = self.source.num_classes().unwrap_or_default();
         let names = class_names(file, &self.source.classes, self.around(), count)?;
-        Ok(match (names.is_empty(), ClassList::ade20k().names) {
-            (false, _) => names,
-            (true, ade20k) if ade20k.len() == count => ade20k,
-            (true, _) => (0..count).map(|class| format!("class {class}")).collect(),
-        })
+        if !names.is_empty() {
+            return Ok(names);
+        }
+        let mut lists = [ClassList::ade20k(), ClassList::coco()].into_iter();
+        let known = lists.find(|list| list.names.len() == count).map(|list| list.names);
+        Ok(known.unwrap_or_else(|| (0..count).map(|class| format!("class {class}")).collect()))
     }
 
     /// Names of the model's classes, from `file` where it is given; empty if they are unknown.

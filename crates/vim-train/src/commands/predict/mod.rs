@@ -1,5 +1,6 @@
-//! `vim-train predict`: classifies images, or their pixels.
+//! `vim-train predict`: classifies images or their pixels, or finds objects.
 
+mod detection;
 mod gallery;
 mod output;
 mod segmentation;
@@ -30,6 +31,7 @@ Examples:
   vim-train predict photos/ --checkpoint data/runs/zoh-s0 -o photos.csv      or .jsonl
   vim-train predict photos/ --checkpoint zoh-s0 -o photos.html               a page with thumbnails
   vim-train predict photos/ --checkpoint upernet-s0 --maps maps             label maps and overlays
+  vim-train predict photos/ --checkpoint detector-s0 --drawn found             boxes, masks and names
   vim-train predict x.png --checkpoint vim.safetensors --config configs/my.toml --classes names.txt
 
 Images are JPEG, PNG, BMP, GIF or WebP, resized and cropped as evaluation does; of a folder, all below it whose
@@ -37,7 +39,7 @@ names end so, sorted. One that cannot be read is named and left out, and the exi
 Without --config the model is the one recorded with the weights, else what their shapes say (stderr tells what
 had to be assumed).";
 
-/// Classify images, or their pixels: the likeliest classes by name, label maps.
+/// Classify images or their pixels, or find objects: classes by name, label maps, boxes and masks.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PredictArgs {
@@ -68,12 +70,45 @@ pub(crate) struct PredictArgs {
     /// Of a segmentation: see each image at six sizes and mirrored, and average the probabilities.
     #[arg(long)]
     multi_scale: bool,
+    /// Of a detection: write each image with boxes, masks and names drawn over it
+    /// (NAME_objects.png) to this folder.
+    #[arg(long, value_name = "FOLDER")]
+    drawn: Option<PathBuf>,
+    /// Of a detection: the score from which an object is printed and drawn, 0 to 1; left out: 0.5,
+    /// and of all that is found with --json.
+    #[arg(long, value_name = "SCORE", value_parser = score)]
+    least: Option<f32>,
     /// Write over the output if it is there.
     #[arg(long)]
     force: bool,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// A number from 0 to 1.
+fn score(text: &str) -> Result<f32, String> {
+    let score = text.parse().ok().filter(|score| (0.0..=1.0).contains(score));
+    score.ok_or_else(|| "expected a number from 0 to 1".to_owned())
+}
+
+impl PredictArgs {
+    /// Checks that there is no flag of another task.
+    fn check_task(&self, task: TaskKind) -> Result<(), Error> {
+        let of_segmentation = self.maps.is_some() || self.submission.is_some() || self.multi_scale;
+        if of_segmentation && task != TaskKind::Segmentation {
+            return Err(Error::failed(format!(
+                "--maps, --submission and --multi-scale are of a segmentation, and these weights \
+                 are of a {task}"
+            )));
+        }
+        if (self.drawn.is_some() || self.least.is_some()) && task != TaskKind::Detection {
+            return Err(Error::failed(format!(
+                "--drawn and --least are of a detection, and these weights are of a {task}"
+            )));
+        }
+        Ok(())
+    }
 }
 
 pub(crate) fn run(args: &PredictArgs) -> Result<(), Error> {
@@ -84,16 +119,10 @@ pub(crate) fn run(args: &PredictArgs) -> Result<(), Error> {
     let paths = images(&args.images)?;
     let subject = args.model.find()?;
     let task = subject.around().map(|config| config.task).unwrap_or_default();
+    args.check_task(task)?;
     match task {
         TaskKind::Segmentation => return segmentation::run(args, &paths, &subject),
-        TaskKind::Classification
-            if args.maps.is_some() || args.submission.is_some() || args.multi_scale =>
-        {
-            return Err(Error::failed(
-                "--maps, --submission and --multi-scale are of a segmentation, and these weights \
-                 classify images",
-            ));
-        }
+        TaskKind::Detection => return detection::run(args, &paths, &subject),
         TaskKind::Classification => {}
     }
     let names = subject.class_names(args.classes.as_deref())?;

@@ -1,14 +1,44 @@
 //! The files that `predict` writes.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use vim_run::storage::{Disk, replace};
 
 use super::gallery;
 use crate::error::Error;
-use crate::output::{OutputError, csv};
+use crate::output::{OutputError, check_free, csv};
 use crate::task::classification::predict::Guesses;
+
+/// Makes `folders`, and checks that no two of the `files` of the images at `paths` would be one,
+/// and that none is there unless it may be written over.
+pub(super) fn prepare<'a>(
+    folders: impl Iterator<Item = &'a Path>,
+    paths: &[PathBuf],
+    force: bool,
+    files: impl Fn(&Path) -> Vec<PathBuf>,
+) -> Result<(), Error> {
+    for folder in folders {
+        fs::create_dir_all(folder).map_err(Error::io("make", folder))?;
+    }
+    let mut taken: BTreeMap<PathBuf, &Path> = BTreeMap::new();
+    for path in paths {
+        for file in files(path) {
+            check_free(&file, force)?;
+            if let Some(other) = taken.insert(file.clone(), path) {
+                return Err(Error::failed(format!(
+                    "{} and {} would both be {}: take them one after the other",
+                    other.display(),
+                    path.display(),
+                    file.display()
+                )));
+            }
+        }
+    }
+    Ok(())
+}
 
 /// What the model says of an image.
 #[derive(Serialize)]

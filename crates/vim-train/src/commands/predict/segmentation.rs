@@ -1,7 +1,5 @@
 //! `predict` of a segmentation: label maps, overlays, and the classes that cover most.
 
-use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -13,9 +11,10 @@ use vim_run::printable;
 use vim_run::storage::{Disk, replace};
 
 use super::PredictArgs;
+use super::output::prepare;
 use crate::commands::images::{Subject, Walk};
 use crate::error::Error;
-use crate::output::{check_free, print, print_json};
+use crate::output::{print, print_json};
 use crate::task::segmentation::inference::Viewer;
 use crate::task::segmentation::{ClassShares, PixelClassifier};
 
@@ -41,7 +40,7 @@ pub(super) fn run(args: &PredictArgs, paths: &[PathBuf], subject: &Subject) -> R
     let Some(config) = subject.around() else {
         return Err(Error::internal("a segmentation without a configuration"));
     };
-    let names = subject.segmentation_names(args.classes.as_deref())?;
+    let names = subject.dense_names(args.classes.as_deref())?;
     let colours = config.data.class_colours(&names);
     let outputs = Outputs::new(args, paths)?;
     let chosen = args.model.device(subject.given.as_ref())?;
@@ -89,23 +88,8 @@ impl<'a> Outputs<'a> {
     /// Makes the folders, and checks that no two files would be one and none is there.
     fn new(args: &'a PredictArgs, paths: &[PathBuf]) -> Result<Self, Error> {
         let outputs = Self { maps: args.maps.as_deref(), submission: args.submission.as_deref() };
-        let mut files: BTreeMap<PathBuf, &Path> = BTreeMap::new();
-        for folder in [outputs.maps, outputs.submission].into_iter().flatten() {
-            fs::create_dir_all(folder).map_err(Error::io("make", folder))?;
-        }
-        for path in paths {
-            for file in outputs.files(path) {
-                check_free(&file, args.force)?;
-                if let Some(other) = files.insert(file.clone(), path) {
-                    return Err(Error::failed(format!(
-                        "{} and {} would both be {}: take them one after the other",
-                        other.display(),
-                        path.display(),
-                        file.display()
-                    )));
-                }
-            }
-        }
+        let folders = [outputs.maps, outputs.submission];
+        prepare(folders.into_iter().flatten(), paths, args.force, |path| outputs.files(path))?;
         Ok(outputs)
     }
 

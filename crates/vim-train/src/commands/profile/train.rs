@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::output::{check_free, print, print_json};
 use crate::task::Objective;
 use crate::task::classification::Classifier;
+use crate::task::detection::ObjectDetector;
 use crate::task::segmentation::PixelClassifier;
 use crate::task::without_data::WithoutData;
 use crate::train::ranks::{RankArg, Team, start};
@@ -62,7 +63,8 @@ pub(crate) struct TrainStepArgs {
     ranks: Option<usize>,
     #[command(flatten)]
     rank: RankArg,
-    /// Classes of the model. Left out: 1000, or 150 with task = "segmentation".
+    /// Classes of the model. Left out: 1000, 150 with task = "segmentation", 80
+    /// with "detection".
     #[arg(long, value_name = "K", value_parser = count)]
     classes: Option<usize>,
     /// Write the phases of every timed step as a Chrome trace.
@@ -166,6 +168,7 @@ fn profile(team: &Team, config: &Config, args: &TrainStepArgs) -> Result<(), Err
     let measure = match config.task {
         TaskKind::Classification => measure::<Classifier>,
         TaskKind::Segmentation => measure::<PixelClassifier>,
+        TaskKind::Detection => measure::<ObjectDetector>,
     };
     let mut report = StepReport {
         head: Head::new("profile train", &chosen),

@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::output::summary::{duration, rate};
 use crate::output::{columns, print, print_json};
 use crate::task::classification::Classification;
+use crate::task::detection::Detection;
 use crate::task::segmentation::Segmentation;
 use crate::task::{EvalSplit, Task};
 
@@ -191,6 +192,7 @@ fn results(runs: &[Run]) -> Vec<Vec<String>> {
 fn is_scored(runs: &[Run], kind: &ScoreKind) -> bool {
     let of_task = |run: &Run| match run.row.primary {
         primary if primary == Segmentation::PRIMARY => Segmentation::SCORES,
+        primary if primary == Detection::PRIMARY => Detection::SCORES,
         _ => Classification::SCORES,
     };
     runs.iter().any(|run| of_task(run).contains(kind))

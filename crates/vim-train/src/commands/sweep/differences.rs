@@ -24,7 +24,7 @@ pub(super) const PREDICT: &str = "vim-train eval RUN --predictions RUN/predictio
 /// The longest side of a picture.
 const SIDE: usize = 64;
 
-/// What writes the scores of classes of a run of a segmentation that has none.
+/// What writes the scores of classes of a run that has none.
 pub(super) const SCORE: &str = "vim-train eval RUN --per-class RUN/per_class.csv";
 
 /// What the predictions of the finished runs say.
@@ -35,14 +35,17 @@ pub(super) fn find(sweep: &Sweep, summary: &Summary) -> Differences {
     })
 }
 
-/// What the scores of classes of the finished runs say, if the sweep is of a segmentation.
+/// What the scores of classes of the finished runs say, if the sweep is of a task that has some.
 pub(super) fn find_classes(
     sweep: &Sweep,
     outcomes: &[RunOutcome],
     summary: &Summary,
 ) -> Option<ClassDifferences> {
     let task = outcomes.first()?.values.get("task")?;
-    (task.as_str() == Some(TaskKind::Segmentation.to_string().as_str())).then(|| {
+    let has_classes = [TaskKind::Segmentation, TaskKind::Detection]
+        .iter()
+        .any(|kind| task.as_str() == Some(kind.to_string().as_str()));
+    has_classes.then(|| {
         class_differences(summary, &mut |name| {
             let path = sweep.folder.join(name).join(PER_CLASS);
             read(&path, "scores of classes", ClassScores::parse)

@@ -128,7 +128,8 @@ Examples:
 It also writes summary.csv, summary.md and report.html, a page that needs no network, to the sweep's
 folder, and, of runs with predictions, pairs.csv (how many test images a run and the baseline's run of
 the same seed get right, both or one alone) and differing_images.csv (on which images most pairs differ). Of
-a segmentation it is classes.csv instead: the IoU of each class, and how far it is from the baseline's.
+a segmentation or a detection it is classes.csv instead: the IoU or the AP of each class, and how far it is from
+the baseline's.
 docs/experiments.md says what the numbers mean.";
 
 /// Put the runs together: means over seeds, differences, a table, a page.

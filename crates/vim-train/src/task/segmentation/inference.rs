@@ -2,13 +2,13 @@
 
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Tensor};
-use vim_data::dense_ops::{bilinear, padding, rescaled};
+use vim_data::dense_ops::{bilinear, rescaled};
 use vim_data::ops::flip;
-use vim_data::{Batch, DenseRecipe, Inference, Pixels, Region, Statistics};
+use vim_data::{DenseRecipe, Inference, Pixels, Region, Statistics};
 use vim_dense::{Segmenter, predicted, resize};
 
 use crate::error::Error;
-use crate::task::classification::to_tensors;
+use crate::task::frame::framed;
 
 /// How images are shown to a segmenter in evaluation.
 #[derive(Clone, Copy, Debug)]
@@ -114,25 +114,12 @@ impl Viewer {
         let own = model.backbone_config().image_size;
         let crop = [own.height, own.width];
         let whole = Region { top: 0, left: 0, height: size[0], width: size[1] };
-        let mut pixels = vec![0; 3 * size[0] * size[1]];
-        bilinear(image, size, whole, &mut pixels);
+        let mut shown = Pixels { height: size[0], width: size[1], data: Vec::new() };
+        shown.data.resize(3 * size[0] * size[1], 0);
+        bilinear(image, size, whole, &mut shown.data);
         let padded = [size[0].max(crop[0]), size[1].max(crop[1])];
-        let mut batch = Batch::plain(pad(&pixels, size, padded), vec![0], padded);
-        batch.erased = padding(size, padded).into_iter().map(|one| (0, one)).collect();
-        let (images, _) = to_tensors(&batch, self.statistics, device)?;
+        let images = framed(&[shown], padded, self.statistics, device)?;
         let logits = model.slide(images, self.recipe.stride(crop))?;
         Ok(logits.narrow(1, 0, size[0]).narrow(2, 0, size[1]))
     }
-}
-
-/// Pixels of `size` in the upper left corner of black ones of `padded`.
-fn pad(pixels: &[u8], size: [usize; 2], padded: [usize; 2]) -> Vec<u8> {
-    if size == padded {
-        return pixels.to_vec();
-    }
-    let mut all = vec![0; 3 * padded[0] * padded[1]];
-    for (row, line) in pixels.chunks_exact(3 * size[1]).enumerate() {
-        all[3 * row * padded[1]..][..line.len()].copy_from_slice(line);
-    }
-    all
 }

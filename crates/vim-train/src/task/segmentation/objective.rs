@@ -9,14 +9,13 @@ use vim_comm::Comm;
 use vim_dense::{
     Segmenter, SegmenterConfig, Shard, ShardSum, layers_above, losses, predicted, replicas,
 };
-use vim_model::{DecayGroups, ImageSize, LoadOptions};
+use vim_model::{DecayGroups, ImageSize};
 
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
-use crate::task::{Draw, InitRecord, InitWeights, Objective, Placement};
-use crate::weights::WeightsError;
-use crate::weights::place::Place;
-use crate::weights::source::{WeightsSource, notes};
+use crate::task::init::init_weights;
+use crate::task::{Draw, InitWeights, Objective, Placement};
+use crate::weights::source::WeightsSource;
 
 /// A segmenter and its pixels' cross-entropy.
 #[derive(Debug)]
@@ -96,31 +95,21 @@ impl Objective for PixelClassifier {
 
     /// From a segmenter of the same shape, or the backbone alone from a classifier.
     fn load_init(&self, device: &Device) -> Result<Option<InitWeights<Segmenter>>, Error> {
-        let train = &self.config.train;
-        let Some(path) = &train.init else { return Ok(None) };
-        let resize = Some(train.init_pos_embed);
-        let options = LoadOptions { head: true, resize, ..LoadOptions::default() };
-        let place = Place::find(path, &self.config.run.root, None)?;
-        let source = WeightsSource::open(&place, None)?;
-        let model = self.seeded(device)?;
-        let (what, (model, report)) = match source.is_segmenter() {
-            true => ("all weights", source.load_segmenter(model)?),
-            false => {
-                let loaded = model.load_backbone(&source.arrays.state, options);
-                let unfit = |mismatch| {
-                    let checkpoint = source.name.clone();
-                    WeightsError::Mismatch { checkpoint, mismatch }
-                };
-                ("the backbone", loaded.map_err(unfit)?)
-            }
-        };
-        let notes = notes(&report, options);
-        let mut lines =
-            vec![format!("init {what} from {}, BLAKE3 {}", source.summary(), source.blake3)];
-        lines.extend(source.note.iter().chain(&notes).map(|note| format!("init: {note}")));
-        lines.extend(source.other_method(&self.config.model.method_label()));
-        let record = InitRecord { name: source.name, blake3: source.blake3, notes };
-        Ok(Some(InitWeights { model: self.computing(model)?, record, lines }))
+        init_weights(
+            &self.config,
+            WeightsSource::is_segmenter,
+            |source| {
+                let (model, report) = source.load_segmenter(self.seeded(device)?)?;
+                Ok((self.computing(model)?, report))
+            },
+            |source, options| {
+                let loaded = self.seeded(device)?.load_backbone(&source.arrays.state, options);
+                Ok(match loaded {
+                    Ok((model, report)) => Ok((self.computing(model)?, report)),
+                    Err(mismatch) => Err(mismatch),
+                })
+            },
+        )
     }
 
     fn placement(&self, path: &str, rank: usize) -> Placement {

@@ -11,8 +11,8 @@ use burn::tensor::{Device, Tensor};
 use clap::Args;
 use vim_comm::Comm;
 use vim_data::{
-    Batch, Described, Loader, LoaderConfig, ObjectRecipe, OnBad, Pixels, Purpose, Split,
-    Statistics, contact_sheet, write_png,
+    Batch, Described, Loader, LoaderConfig, OnBad, Pixels, Split, Statistics, contact_sheet,
+    write_png,
 };
 use vim_run::printable;
 use vim_run::storage::{Disk, replace};
@@ -22,7 +22,7 @@ use crate::config::{Config, TaskKind};
 use crate::error::Error;
 use crate::output::{OutputError, check_folder, print, print_json};
 use crate::task::classification::to_tensors;
-use crate::task::{loaders, segmentation};
+use crate::task::{detection, loaders, segmentation};
 use page::{Row, page};
 
 const EXAMPLES: &str = "\
@@ -77,6 +77,7 @@ impl Subject {
     fn of(args: &ShowArgs, config: &Config) -> Self {
         match config.task {
             _ if args.objects || config.data.dataset.has_objects() => Self::Objects,
+            TaskKind::Detection => Self::Objects,
             TaskKind::Segmentation => Self::LabelMaps,
             TaskKind::Classification => Self::Classes,
         }
@@ -107,10 +108,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     let loading = match subject {
         Subject::Classes => loaders::training(&config, size, &Comm::single()),
         Subject::LabelMaps => segmentation::training(&config, &Comm::single()),
-        Subject::Objects => LoaderConfig {
-            purpose: Purpose::Objects(ObjectRecipe::default()),
-            ..loaders::training(&config, size, &Comm::single())
-        },
+        Subject::Objects => detection::training(&config, &Comm::single()),
     };
     let loader = Loader::new(splits.train.clone(), loading)?;
     let per_epoch = loader.batches_per_epoch() as u64;

@@ -1,0 +1,263 @@
+//! The detector and its losses.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use burn::tensor::{Device, Tensor};
+use serde::Serialize;
+use vim_dense::detection::{Detections, Detector, DetectorConfig, Truths, groups};
+use vim_model::{DecayGroups, ImageSize};
+
+use crate::config::{Config, ConfigError};
+use crate::error::Error;
+use crate::task::init::init_weights;
+use crate::task::{Draw, InitWeights, Objective, Placement};
+use crate::weights::source::WeightsSource;
+
+/// A detector and the sum of its nine losses.
+///
+/// The losses of a micro-batch are divided by its own numbers of images, boxes and masks, as
+/// detectron2 does it on one GPU; the loop averages micro-batches by their images, and shards.
+#[derive(Debug)]
+pub struct ObjectDetector {
+    config: Config,
+    detector: DetectorConfig,
+    classes: usize,
+}
+
+/// Images on the device, and what is to be found in them on the host.
+#[derive(Clone, Debug)]
+pub struct Scenes {
+    /// `[B, 3, H, W]`, normalized and padded.
+    pub images: Tensor<4>,
+    /// Height and width of each without what pads it.
+    pub sizes: Arc<Vec<[usize; 2]>>,
+    /// The objects of each.
+    pub truths: Arc<Vec<Truths>>,
+}
+
+impl ObjectDetector {
+    /// The objective of `config` for `classes` classes.
+    pub fn new(config: &Config, classes: usize) -> Result<Self, ConfigError> {
+        let detector = config.detector();
+        detector.check(&config.model, classes)?;
+        Ok(Self { config: config.clone(), detector, classes })
+    }
+
+    /// The size of the model's images.
+    pub(crate) fn image_size(&self) -> ImageSize {
+        self.config.model.image_size
+    }
+
+    /// Classes that are told apart.
+    pub(crate) fn num_classes(&self) -> usize {
+        self.classes
+    }
+
+    /// The model with the weights of `run.seed`, which computes in f32.
+    pub(crate) fn seeded(&self, device: &Device) -> Result<Detector, Error> {
+        let seed = self.config.run.seed;
+        Ok(self.detector.init(&self.config.model, self.classes, device, seed)?)
+    }
+
+    /// `model` with `train.precision` and `train.recompute`.
+    pub(crate) fn computing(&self, model: Detector) -> Result<Detector, Error> {
+        let train = &self.config.train;
+        Ok(model.with_precision(train.precision)?.with_recompute(train.recompute))
+    }
+}
+
+/// How the optimizer treats the parameter at `path` of a detector on `depth` blocks.
+///
+/// # Source
+///
+/// `reference` decays what the original's `det/` decays, `intended` what its backbone's
+/// classification means to.
+fn placement(path: &str, rank: usize, depth: usize, groups: DecayGroups) -> Placement {
+    let decays = match groups {
+        DecayGroups::Reference => groups::decays(path),
+        DecayGroups::Intended => vim_model::decays(path, rank, groups),
+    };
+    Placement { decays, layers_above: groups::layers_above(path, depth) }
+}
+
+impl Objective for ObjectDetector {
+    type Model = Detector;
+    type Inputs = Scenes;
+    type Prediction = FoundObjects;
+
+    fn init(&self, device: &Device) -> Result<Detector, Error> {
+        self.computing(self.seeded(device)?)
+    }
+
+    /// From a detector of the same shape, or the backbone alone from a classifier.
+    fn load_init(&self, device: &Device) -> Result<Option<InitWeights<Detector>>, Error> {
+        init_weights(
+            &self.config,
+            WeightsSource::is_detector,
+            |source| {
+                let (model, report) = source.load_detector(self.seeded(device)?)?;
+                Ok((self.computing(model)?, report))
+            },
+            |source, options| {
+                let loaded = self.seeded(device)?.load_backbone(&source.arrays.state, options);
+                Ok(match loaded {
+                    Ok((model, report)) => Ok((self.computing(model)?, report)),
+                    Err(mismatch) => Err(mismatch),
+                })
+            },
+        )
+    }
+
+    fn placement(&self, path: &str, rank: usize) -> Placement {
+        placement(path, rank, self.config.model.depth, self.config.optim.decay_groups)
+    }
+
+    fn count(inputs: &Scenes) -> usize {
+        inputs.sizes.len()
+    }
+
+    fn loss(
+        &self,
+        model: &Detector,
+        inputs: Scenes,
+        range: Range<usize>,
+        draw: Draw,
+    ) -> Result<Tensor<1>, Error> {
+        let Scenes { images, sizes, truths } = inputs;
+        let is_whole = range.len() == sizes.len();
+        let images = if is_whole { images } else { images.narrow(0, range.start, range.len()) };
+        let draw = vim_model::Draw { seed: draw.seed, first: draw.first + range.start };
+        let feature = model.feature(images, Some(draw))?;
+        let (sizes, truths) = (&sizes[range.clone()], &truths[range]);
+        Ok(model.training_pass(&feature, sizes, truths, Some(draw))?.losses.total())
+    }
+
+    fn predict(
+        model: &Detector,
+        images: Tensor<4>,
+        names: &[String],
+        top: usize,
+    ) -> Result<Vec<FoundObjects>, Error> {
+        let [count, _, height, width] = images.dims();
+        let found = model.detect(images, &vec![[height, width]; count])?;
+        Ok(found.iter().map(|found| FoundObjects::of(found, names, top)).collect())
+    }
+}
+
+/// Objects of an image, the surest first.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct FoundObjects(Vec<FoundObject>);
+
+/// An object, how sure it is, and where.
+#[derive(Clone, Debug, Serialize)]
+pub struct FoundObject {
+    /// Number of its class.
+    pub class: usize,
+    /// Name of its class.
+    pub name: String,
+    /// 0 to 1.
+    pub score: f32,
+    /// x, y, width and height in pixels.
+    pub bbox: [f32; 4],
+    /// Pixels that its mask covers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub area: Option<u64>,
+}
+
+impl FoundObjects {
+    /// The `top` surest of `found`.
+    fn of(found: &Detections, names: &[String], top: usize) -> Self {
+        let each = found.boxes.iter().zip(&found.scores).zip(&found.classes).take(top);
+        Self(
+            each.map(|((&corners, &score), &class)| {
+                FoundObject::new(class, names, score, corners, None)
+            })
+            .collect(),
+        )
+    }
+}
+
+impl From<Vec<FoundObject>> for FoundObjects {
+    fn from(objects: Vec<FoundObject>) -> Self {
+        Self(objects)
+    }
+}
+
+impl FoundObject {
+    /// An object with the edges `corners`.
+    pub(crate) fn new(
+        class: usize,
+        names: &[String],
+        score: f32,
+        [left, top, right, bottom]: [f32; 4],
+        area: Option<u64>,
+    ) -> Self {
+        let name = names.get(class).cloned().unwrap_or_else(|| format!("class {class}"));
+        let bbox = [left, top, right - left, bottom - top];
+        Self { class, name, score, bbox, area }
+    }
+}
+
+impl fmt::Display for FoundObjects {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return formatter.write_str("  nothing");
+        }
+        for (place, FoundObject { class, name, score, bbox: [x, y, width, height], .. }) in
+            self.0.iter().enumerate()
+        {
+            let newline = if place == 0 { "" } else { "\n" };
+            write!(
+                formatter,
+                "{newline}  {:6.2} %  {name} ({class})  {width:.0}×{height:.0} px at {x:.0}, {y:.0}",
+                100.0 * score
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of Vim-Ti: 24 blocks.
+    #[test]
+    fn the_original_decays_norms_and_intends_matrices_alone() {
+        use DecayGroups::{Intended, Reference};
+        for (path, rank, groups, decays, layers_above) in [
+            ("backbone.pos_embed", 3, Reference, false, 25),
+            ("backbone.layers.0.mixer.forward.a_log", 2, Reference, true, 24),
+            ("backbone.layers.0.mixer.forward.a_log", 2, Intended, false, 24),
+            ("backbone.layers.23.norm.weight", 1, Reference, true, 1),
+            ("backbone.layers.23.norm.weight", 1, Intended, false, 1),
+            ("box_heads.0.fc1.bias", 1, Reference, true, 0),
+            ("box_heads.0.fc1.weight", 2, Intended, true, 0),
+        ] {
+            let expected = Placement { decays, layers_above };
+            assert_eq!(placement(path, rank, 24, groups), expected, "{path} {groups:?}");
+        }
+    }
+
+    #[test]
+    fn the_surest_objects_are_shown() {
+        let found = Detections {
+            boxes: vec![[1.0, 2.0, 11.0, 22.0], [0.0, 0.0, 4.0, 4.0]],
+            scores: vec![0.75, 0.5],
+            classes: vec![1, 0],
+            masks: Vec::new(),
+        };
+        let names = ["a".to_owned()];
+        let shown = FoundObjects::of(&found, &names, 5).to_string();
+        assert_eq!(
+            shown,
+            "   75.00 %  class 1 (1)  10×20 px at 1, 2\n   50.00 %  a (0)  4×4 px at 0, 0"
+        );
+        assert_eq!(FoundObjects::of(&found, &names, 1).0.len(), 1);
+        let nothing = FoundObjects::of(&Detections::default(), &names, 5);
+        assert_eq!(nothing.to_string(), "  nothing");
+    }
+}

@@ -1,0 +1,264 @@
+//! Detection through the commands: training, resumption, shards and ranks, evaluation, pictures.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use vim_data::{
+    CocoAnnotations, DataConfig, EvalScene, EvalScenes, OnBad, Pixels, ShapesConfig, Split,
+    encode_png,
+};
+
+use crate::support::{
+    Bench, assert_code, assert_parts, assert_says, json_lines, parsed, read_json, run, set, stdout,
+    write,
+};
+
+/// Steps of the run.
+const LAST: u64 = 12;
+
+fn bench() -> Bench {
+    Bench::of("crates/vim-train/tests/it/fixtures/detect.toml")
+}
+
+/// Same records, weights and averages.
+#[track_caller]
+fn assert_same(bench: &Bench, one: &str, other: &str) {
+    assert_eq!(bench.metrics(one), bench.metrics(other), "{one} and {other}");
+    for file in ["model.safetensors", "ema.safetensors", "optimizer.safetensors"] {
+        let saved = |name| bench.saved(name, LAST, file);
+        assert!(saved(one) == saved(other), "{file} of {one} and {other}");
+    }
+}
+
+#[test]
+fn it_trains_resumes_and_is_recorded_by_average_precision() {
+    let bench = bench();
+    assert_code(&bench.train("whole", &["--set", "train.accumulate=2"]), 0);
+    for steps in ["5", "3", "9"] {
+        let more = ["--set", "train.accumulate=2", "--resume", "auto", "--steps", steps];
+        assert_code(&bench.train("paused", &more), 0);
+    }
+    assert_same(&bench, "whole", "paused");
+    let saved =
+        String::from_utf8_lossy(&bench.saved("whole", LAST, "model.safetensors")).into_owned();
+    assert_parts(&saved, &["box_heads.2.fc1.weight", "mask_head.predictor.bias"]);
+    let records = bench.metrics("whole");
+    let records = json_lines(&records);
+    let evaluations: Vec<_> = records.iter().filter(|record| record["split"] == "val").collect();
+    assert_eq!(evaluations.len(), 6, "of the weights and of their average");
+    for record in &evaluations {
+        for score in ["box_ap", "box_ap50", "box_ap75", "mask_ap", "mask_ap50", "mask_ap75"] {
+            assert!((0.0..=1.0).contains(&record[score].as_f64().unwrap()), "{record}");
+        }
+    }
+    let rate = |step: u64| {
+        let of_step = |record: &&Value| record["kind"] == "train" && record["step"] == step;
+        records.iter().find(of_step).unwrap()["lr"].as_f64().unwrap()
+    };
+    assert!((rate(LAST) / rate(6) - 0.1).abs() < 1e-9, "a tenth from the milestone on");
+    let exit = read_json(bench.folder("whole").join("exit.json"));
+    assert!(exit["best_box_ap"].is_number() && exit["mask_ap50"].is_number(), "{exit}");
+    let log = bench.read("whole", "log.txt");
+    assert_parts(&log, &["Cascade Mask R-CNN on 16 tokens, strides 2 to 32", "test box AP"]);
+    let config = bench.read("whole", "config.toml");
+    assert_parts(&config, &["task = \"detection\"", "[detection]", "[objects]", "milestones"]);
+    let rows = bench.read("whole", "per_class.csv");
+    assert!(rows.starts_with("kind,class,name,objects,detections,ap,ap50,ap75,ar100\nbbox,1,"));
+    assert_eq!(rows.lines().count(), 1 + 2 * 12);
+}
+
+#[test]
+fn bytes_do_not_depend_on_the_number_of_ranks() {
+    let bench = bench();
+    let set = ["--set", "train.shards=2", "--set", "devices.threads=1"];
+    assert_code(&bench.train("one", &set), 0);
+    assert_code(&bench.train("two", &[&set[..], &["--ranks", "2"]].concat()), 0);
+    assert_same(&bench, "one", "two");
+}
+
+#[test]
+fn scores_files_and_pictures_come_out() {
+    let bench = bench();
+    // The first detections are unsure.
+    let few = set(&["train.epochs=1", "detection.score_threshold=0.0"]);
+    assert_code(&bench.train("run", &few), 0);
+    let folder = bench.folder("run");
+    let (run_folder, out) = (folder.to_str().unwrap(), tempfile::tempdir().unwrap());
+    let path = |name: &str| out.path().join(name).display().to_string();
+    let files = ["classes.csv", "found.json", "there.json"].map(path);
+    let [table, found, there] = &files;
+    let evaluated = run(&[
+        "eval",
+        run_folder,
+        "--per-class",
+        table,
+        "--detections",
+        found,
+        "--annotations",
+        there,
+        "--json",
+    ]);
+    assert_code(&evaluated, 0);
+    let scores = parsed(&evaluated);
+    assert_eq!(scores["bbox"]["classes"].as_array().unwrap().len(), 12);
+    assert_eq!(scores["images"], 8);
+    let count = scores["detections"].as_u64().unwrap();
+    assert!(count > 0, "{scores}");
+    // The files say the same to whoever reads them.
+    let again = parsed(&run(&["eval", "--coco", there, found, "--json"]));
+    assert_eq!(again["bbox"], scores["bbox"]);
+    assert_eq!(again["segm"], scores["segm"]);
+    let list: Value = serde_json::from_str(&fs::read_to_string(found).unwrap()).unwrap();
+    assert_eq!(list.as_array().unwrap().len() as u64, count);
+    assert!(list[0]["segmentation"]["counts"].is_string() && list[0]["bbox"][3].is_number());
+    let text = run(&["eval", run_folder]);
+    assert_parts(&stdout(&text), &["test images 8, ", "AP50", "AR_large", "checkered cross"]);
+    let refused = run(&["eval", run_folder, "--detections", found]);
+    assert_says(&refused, 73, &["found.json"]);
+    // Another threshold is another evaluation of the same model.
+    let least = ["--set", "detection.score_threshold=1.0", "--json"];
+    let nothing = parsed(&run(&[&["eval", run_folder][..], &least].concat()));
+    assert_eq!((&nothing["detections"], &nothing["bbox"]["AP"]), (&json!(0), &json!(0.0)));
+
+    // A picture of another size than the model's.
+    let shapes = ShapesConfig { image_size: 48, ..ShapesConfig::default() };
+    let drawn = vim_data::open(&DataConfig { shapes, ..DataConfig::default() }, 0).unwrap();
+    let image = Pixels { height: 48, width: 48, data: drawn.test.image(0).unwrap() };
+    fs::write(path("a.png"), encode_png(&image).unwrap()).unwrap();
+    fs::write(path("b.png"), "no picture").unwrap();
+    let pictures = path("drawn");
+    let both = [path("a.png"), path("b.png")];
+    let predict = |more: &[&str]| {
+        run(&[&["predict", &both[0], &both[1], "--checkpoint", run_folder], more].concat())
+    };
+    let predicted = predict(&["--drawn", &pictures, "--least", "0", "--json"]);
+    assert_says(&predicted, 65, &["b.png", "left out", "1 of 2 images"]);
+    let objects = &parsed(&predicted)[0]["objects"];
+    assert!(objects[0]["score"].is_number() && objects[0]["bbox"][2].is_number(), "{objects}");
+    assert_eq!(objects[0]["segmentation"]["size"], json!([48, 48]));
+    let bytes = fs::read(format!("{pictures}/a_objects.png")).unwrap();
+    assert_eq!(bytes[16..24], [0, 0, 0, 48, 0, 0, 0, 48]);
+    let text = predict(&["--least", "1.0"]);
+    assert_parts(&stdout(&text), &["a.png\n  nothing"]);
+    assert_says(&predict(&["--drawn", &pictures]), 73, &["a_objects.png"]);
+    assert_says(&predict(&["--maps", &pictures]), 1, &["--maps", "detection"]);
+}
+
+#[test]
+fn every_method_has_finite_losses() {
+    let bench = bench();
+    for method in ["zoh", "foh", "bilinear", "poly", "highorder", "rk4"] {
+        let discretization = format!("model.discretization={method}");
+        let two = set(&[&discretization, "train.steps=2", "data.watch_test=false"]);
+        assert_code(&bench.train(method, &two), 0);
+        let records = bench.records(method, "train");
+        assert!(records.iter().all(|record| record["loss"].is_number()), "{records:?}");
+        assert!(!records.is_empty());
+    }
+}
+
+/// Writes the first images of a split, with those of their annotations that `is_kept`, as one part
+/// of a folder of COCO's layout.
+fn write_part(folder: &Path, part: &str, split: &Split, is_kept: impl Fn(&Value) -> bool) {
+    let scenes = EvalScenes::new(split, (0..split.len()).collect(), 1, OnBad::Fail).unwrap();
+    let mut names = Vec::new();
+    for scene in scenes {
+        let EvalScene { image, objects, .. } = scene.unwrap().unwrap();
+        let name = format!("{}.png", objects.id);
+        write(&folder.join(part).join(&name), encode_png(&image).unwrap());
+        names.push(name);
+    }
+    let annotations = CocoAnnotations::of(split, OnBad::Fail).unwrap().json();
+    let mut annotations: Value = serde_json::from_slice(&annotations).unwrap();
+    for (image, name) in annotations["images"].as_array_mut().unwrap().iter_mut().zip(names) {
+        image["file_name"] = name.into();
+    }
+    annotations["annotations"].as_array_mut().unwrap().retain(is_kept);
+    let file = folder.join(format!("annotations/instances_{part}.json"));
+    write(&file, annotations.to_string());
+}
+
+/// Procedural scenes, `count` in each part.
+fn scenes(count: usize) -> Split {
+    let shapes = ShapesConfig { image_size: 32, train: count, seed: 3, ..ShapesConfig::default() };
+    let config = DataConfig { shapes, ..DataConfig::default() };
+    vim_data::open_detection(&config, 0).unwrap().train
+}
+
+/// Four scenes that are both trained on and tested on, as COCO's files.
+#[test]
+fn four_images_are_learned_by_heart() {
+    let bench = bench();
+    let (data, split) = (bench.folder("coco"), scenes(4));
+    for part in ["train2017", "val2017"] {
+        write_part(&data, part, &split, |one| !one["iscrowd"].as_bool().unwrap_or_default());
+    }
+    let path = format!("data.path={}", data.display());
+    let learn = set(&[
+        "data.dataset=coco",
+        &path,
+        "objects.scale=[1.0, 1.0]",
+        "objects.hflip=0.0",
+        "model.drop_path=0.0",
+        "detection.channels=16",
+        "detection.box_features=64",
+        "train.batch_size=4",
+        "train.steps=400",
+        "train.eval_every=400st",
+        "checkpoint.every=400st",
+        "optim.lr=4e-3",
+        "optim.milestones=[\"300st\"]",
+        "optim.warmup=20st",
+        "train.clip_grad=1.0",
+    ]);
+    assert_code(&bench.train("run", &learn), 0);
+    let scores = bench.scores("run", &learn);
+    for kind in ["bbox", "segm"] {
+        assert!(scores[kind]["AP"].as_f64().unwrap() >= 0.9, "{kind}: {scores}");
+    }
+}
+
+#[test]
+fn images_without_objects_and_with_crowds_alone_are_handled() {
+    let bench = bench();
+    let data = bench.folder("coco");
+    let split = scenes(16);
+    let of_image = |one: &Value, number: u64| one["image_id"] == number;
+    write_part(&data, "train2017", &split, |one| !of_image(one, 1));
+    // No object at all that counts.
+    write_part(&data, "val2017", &split, |one| one["iscrowd"].as_bool().unwrap_or_default());
+    let path = format!("data.path={}", data.display());
+    let values = ["data.dataset=coco", &path, "train.steps=2", "train.batch_size=4"];
+    let values = set(&[&values[..], &["train.eval_every=2st", "checkpoint.every=2st"]].concat());
+    let trained = bench.train("run", &values);
+    assert_code(&trained, 0);
+    let log = bench.read("run", "log.txt");
+    assert_parts(&log, &["of 16 training images have no objects but crowds"]);
+    let scores = bench.scores("run", &values);
+    assert!(scores["bbox"]["AP"].is_null() && scores["segm"]["AP"].is_null(), "{scores}");
+    assert_eq!(scores["images"], 16);
+}
+
+#[test]
+fn sections_of_the_other_tasks_are_refused() {
+    let config = "tests/it/fixtures/detect.toml";
+    for (set, words) in [
+        ("augment.mixup=0.8", &["augment", "[objects]"][..]),
+        ("task=segmentation", &["detection", "task = \"detection\""]),
+        ("data.dataset=cifar10", &["data.dataset", "objects"]),
+        ("objects.scale=[2.0, 1.0]", &["objects.scale"]),
+        ("detection.chanels=4", &["detection.chanels", "channels"]),
+        ("detection.box_samples=0", &["detection.box_samples"]),
+        ("model.patch_size=2", &["patch"]),
+        ("optim.schedule=cosine", &["optim.milestones", "step"]),
+        ("optim.milestones=[]", &["optim.milestones"]),
+        ("data.shapes.classes=13", &["data.shapes.classes", "12"]),
+    ] {
+        let mut args = vec!["train", config, "--dry-run", "--set", set];
+        if set.contains("cifar10") {
+            args.extend(["--set", "data.path=/"]);
+        }
+        assert_says(&run(&args), 78, words);
+    }
+}
