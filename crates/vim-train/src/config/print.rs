@@ -178,6 +178,9 @@ fn shown(value: &Value) -> String {
     }
 }
 
+/// What an interval is.
+const LENGTH: &str = "length of training";
+
 /// What a key takes.
 fn kind(node: Node) -> String {
     match node.choices() {
@@ -185,7 +188,10 @@ fn kind(node: Node) -> String {
             let quoted: Vec<String> = choices.iter().map(|name| format!("`\"{name}\"`")).collect();
             quoted.join(", ")
         }
-        None => kind_of(node.resolved()),
+        None => match node.items().map(|items| kind_of(items.resolved())).as_deref() {
+            Some(LENGTH) => "list of lengths of training".to_owned(),
+            Some(_) | None => kind_of(node.resolved()),
+        },
     }
 }
 
@@ -197,7 +203,7 @@ fn kind_of(schema: &Value) -> String {
         return format!("`{constant}`");
     }
     if schema.get("pattern").is_some() {
-        return "length of training".to_owned();
+        return LENGTH.to_owned();
     }
     if schema.get("format") == Some(&Value::from(PATH)) {
         return PATH.to_owned();

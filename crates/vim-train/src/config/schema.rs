@@ -32,6 +32,11 @@ impl Node {
         Self { written: schema() }
     }
 
+    /// What the items of a list may be.
+    pub(super) fn items(self) -> Option<Self> {
+        Some(Self { written: self.resolved().get("items")? })
+    }
+
     /// What `key` may hold.
     pub(super) fn get(self, key: &str) -> Option<Self> {
         let properties = self.resolved().get("properties")?;
