@@ -58,7 +58,7 @@ fn it_trains_resumes_and_is_recorded_by_average_precision() {
     };
     assert!((rate(LAST) / rate(6) - 0.1).abs() < 1e-9, "a tenth from the milestone on");
     let exit = read_json(bench.folder("whole").join("exit.json"));
-    assert!(exit["best_box_ap"].is_number() && exit["mask_ap50"].is_number(), "{exit}");
+    assert!(exit["best_box_ap"].is_number() && exit["box_ap"].is_number(), "{exit}");
     let log = bench.read("whole", "log.txt");
     assert_parts(&log, &["Cascade Mask R-CNN on 16 tokens, strides 2 to 32", "test box AP"]);
     let config = bench.read("whole", "config.toml");
