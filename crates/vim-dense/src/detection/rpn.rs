@@ -142,21 +142,21 @@ pub fn anchor_losses(
         }
     }
     let norm = (count * batch.max(1)) as f64;
-    let none = || scores.logits.clone().sum().mul_scalar(0.0);
     let index = |of: Vec<i32>| {
         let len = of.len();
         Tensor::<1, Int>::from_data(TensorData::new(of, [len]), (&device, DType::I32))
     };
     let (drawn, found) = (chosen.len(), positives.len());
+    // Of none it is 0, and so is the gradient of each of the layers.
     let class = if drawn == 0 {
-        none()
+        scores.logits.clone().sum().mul_scalar(0.0)
     } else {
         let logits = scores.logits.clone().reshape([batch * all, 1]).select(0, index(chosen));
         let wanted = Tensor::<2>::from_data(TensorData::new(wanted, [drawn, 1]), &device);
         binary_cross_entropy(logits, wanted).sum().div_scalar(norm)
     };
     let place = if found == 0 {
-        none()
+        scores.deltas.clone().sum().mul_scalar(0.0)
     } else {
         let deltas = scores.deltas.clone().reshape([batch * all, 4]).select(0, index(positives));
         let wanted = Tensor::<2>::from_data(TensorData::new(differences, [found, 4]), &device);
