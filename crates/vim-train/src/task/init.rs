@@ -25,10 +25,10 @@ pub(super) fn init_weights<M>(
 ) -> Result<Option<InitWeights<M>>, Error> {
     let train = &config.train;
     let Some(path) = &train.init else { return Ok(None) };
-    let resize = Some(train.init_pos_embed);
-    let options = LoadOptions { head: true, resize, ..LoadOptions::default() };
     let place = Place::find(path, &config.run.root, None)?;
     let source = WeightsSource::open(&place, None)?;
+    let (resize, class_token) = (Some(train.init_pos_embed), source.class_token());
+    let options = LoadOptions { head: true, resize, class_token, ..LoadOptions::default() };
     let (what, (model, report)) = match is_whole(&source) {
         true => ("all weights", whole(&source)?),
         false => {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use vim_dense::SegmenterConfig;
 use vim_dense::detection::DetectorConfig;
 use vim_model::{
-    LoadOptions, LoadReport, ModelError, Preset, Resize, SsmConfig, Vim, VimConfig, infer,
+    ClassToken, LoadOptions, LoadReport, ModelError, Preset, Resize, SsmConfig, Vim, VimConfig, infer,
 };
 use vim_run::checkpoint::{Checkpoint, Selection, Weights, best_step, select};
 use vim_run::checkpoints_in;
@@ -250,6 +250,15 @@ impl WeightsSource {
             }),
         })?;
         Ok((config, origin))
+    }
+
+    /// Where a classifier's class tokens stand, as recorded with the weights, else as their shapes
+    /// say; `None` if these do not either.
+    pub fn class_token(&self) -> Option<ClassToken> {
+        match &self.recorded {
+            Some(recorded) => Some(recorded.model.class_token),
+            None => Some(infer(&self.arrays.state).ok()?.config.class_token),
+        }
     }
 
     /// The assumptions behind an inferred model.

@@ -145,6 +145,33 @@ fn a_segmenter_is_timed_with_its_heads() {
 }
 
 #[test]
+fn a_detector_is_timed_with_its_heads() {
+    let run = |name: &str, more: &[&str]| {
+        let mut command = vim_train(&[name]);
+        parsed(&command.args(more).output().unwrap())
+    };
+    let config = repository("crates/vim-train/tests/it/fixtures/detect.toml");
+    let config = config.to_str().unwrap();
+    let flops = run("flops", &["--config", config, "--json"]);
+    assert_eq!(flops["num_classes"], 80);
+    let few = ["--warmup", "1", "--steps", "1", "--batch", "2", "--json"];
+    let all = ["--device", "cpu", "--set", "detection.score_threshold=0.0"];
+    let rows = run("bench", &[&[config], &few[..], &all[..]].concat())["results"].clone();
+    let rows = rows.as_array().unwrap();
+    let modes: Vec<_> = rows.iter().map(|row| row["mode"].as_str().unwrap()).collect();
+    assert_eq!(modes, ["infer", "train"]);
+    for row in rows {
+        assert!(row.get("error").is_none(), "{row}");
+        assert_eq!(row["parameters"], flops["parameters"]);
+        assert_eq!(row["macs_per_image"], flops["macs"]);
+    }
+    let set = ["--set", "devices.backend=cpu"];
+    let profiled = run("profile", &[&["train", config], &few[..], &set[..]].concat());
+    // Nothing depends on the backbone's last norm, of 16 channels.
+    assert_eq!(profiled["parameters"].as_u64(), flops["parameters"].as_u64().map(|n| n + 16));
+}
+
+#[test]
 fn what_cannot_be_asked_for() {
     for args in [
         &["--batch", "0"][..],

@@ -145,6 +145,37 @@ fn scores_files_and_pictures_come_out() {
     assert_says(&predict(&["--maps", &pictures]), 1, &["--maps", "detection"]);
 }
 
+/// Of a classifier with a class token, and of a detector.
+#[test]
+fn it_starts_from_a_classifier_s_backbone_and_from_all_weights() {
+    let (bench, classifier) = (bench(), Bench::of("configs/debug.toml"));
+    let alike = [
+        "model.image_size=32",
+        "model.patch_size=8",
+        "model.depth=2",
+        "model.d_model=16",
+        "model.d_state=4",
+        "model.class_token=middle",
+        "train.steps=1",
+    ];
+    assert_code(&classifier.train("c", &set(&alike)), 0);
+    let from = |path: &Path| format!("train.init={}", path.display());
+    let two = ["train.steps=2", "train.eval_every=2st", "data.watch_test=false"];
+    let start = |name: &str, init: &str| {
+        assert_code(&bench.train(name, &set(&[&two[..], &[init]].concat())), 0);
+        bench.read(name, "log.txt")
+    };
+    let log = start("first", &from(&classifier.folder("c")));
+    assert_parts(&log, &["init the backbone from", "class token"]);
+    let log = start("second", &from(&bench.folder("first")));
+    assert_parts(&log, &["init all weights from"]);
+    let init = read_json(bench.folder("second").join("init.json"));
+    assert!(init["blake3"].is_string(), "{init}");
+    let wide = ["detection.channels=16", &from(&bench.folder("first"))];
+    let refused = bench.train("third", &set(&wide));
+    assert_says(&refused, 65, &["box_heads.0.convs.0.weight", "does not fit the model"]);
+}
+
 #[test]
 fn every_method_has_finite_losses() {
     let bench = bench();

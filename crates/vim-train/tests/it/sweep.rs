@@ -345,8 +345,13 @@ fn what_was_planned_is_not_changed_by_the_way() {
 
 #[test]
 fn the_studies_that_come_along_can_be_planned() {
-    for (file, runs) in [("shapes", 12), ("segment_shapes", 12), ("cifar100", 30), ("imagenet", 30)]
-    {
+    for (file, runs) in [
+        ("shapes", 12),
+        ("segment_shapes", 12),
+        ("detect_shapes", 12),
+        ("cifar100", 30),
+        ("imagenet", 30),
+    ] {
         let place = folder(&[]);
         let root = format!("run.root={}", place.path().display());
         let mut command = vim_train(&["sweep", "plan", "--dry-run", "--json", "--set", &root]);

@@ -35,7 +35,8 @@ Examples:
 Weights are random, images are synthetic and on the device already: no data are read. `infer` is a forward pass in
 evaluation; `train` is a step as training takes it: forward, loss, backward, norm of the gradient, clipping, AdamW.
 With task = \"segmentation\", `infer` and `slide` go on to the class of each pixel; with \"detection\", `infer` goes on
-to boxes and masks, which the host chooses, and a training image has nine objects.
+to boxes and masks, which the host chooses, and a training image has nine objects. A random model finds little: --set
+detection.score_threshold=0.0 lets it find as much as it may, as the operations are counted.
 
 Columns:
   ms [p10 p90]  one step, the device waited for after it: median and spread

@@ -176,7 +176,8 @@ fn colour(colours: &[[u8; 3]], class: usize) -> [u8; 3] {
 fn runs(mask: &[bool], [height, width]: [usize; 2]) -> Vec<u32> {
     let column = |at: usize| u8::from(mask[at % height * width + at / height]);
     let columns: Vec<u8> = (0..height * width).map(column).collect();
-    encode(&columns, height as u32, width as u32).map(|rle| rle.counts).unwrap_or_default()
+    let rle = encode(&columns, height as u32, width as u32);
+    rle.expect("invariant: an image has fewer than 2³² pixels").counts
 }
 
 #[cfg(test)]

@@ -158,6 +158,8 @@ impl Task for Detection {
         let task = match splits {
             Some(splits) => Some(Self::new(config, splits, &Comm::single())?),
             None => {
+                // The files alone tell how many classes there are.
+                ObjectDetector::new(config, config.task.usual_classes())?;
                 training(config, &Comm::single()).check().map_err(ConfigError::of_data)?;
                 None
             }
