@@ -200,34 +200,35 @@ fn an_evaluation_reads_whole_images_and_fails_or_counts_bad_ones() {
 
 #[test]
 fn scenes_can_be_made_simpler() {
-    let few = |classes, figures, scale| {
+    let few = |textures, figures, scale| {
         let DataConfig { shapes, .. } = shapes(60);
-        let shapes = ShapesConfig { classes, figures, scale, ..shapes };
+        let shapes = ShapesConfig { textures, figures, scale, ..shapes };
         vim_data::open_detection(&DataConfig { shapes, ..DataConfig::default() }, 0)
     };
     let usual = ShapesConfig::default();
-    let split = few(2, 1, [0.2, 0.3]).unwrap().train;
-    assert_eq!(split.class_names(), ["solid disk", "striped disk"]);
+    let split = few(1, 1, [0.2, 0.3]).unwrap().train;
+    let solid = ["solid disk", "solid square", "solid triangle", "solid cross"];
+    assert_eq!(split.class_names(), solid);
     for scene in scenes(&split) {
         let [object] = &scene.objects.objects[..] else { panic!("{:?}", scene.objects) };
         // 0.44 of the side at most, on both sides of the middle, and a pixel of outline.
         let most = 0.3 * 0.88 * SIDE as f64 + 2.0;
-        assert!(object.class < 2 && object.bbox[2].max(object.bbox[3]) < most, "{object:?}");
+        assert!(object.class < 4 && object.bbox[2].max(object.bbox[3]) < most, "{object:?}");
     }
-    let same = few(usual.classes, usual.figures, usual.scale).unwrap().train;
+    let same = few(usual.textures, usual.figures, usual.scale).unwrap().train;
     let default = vim_data::open_detection(&shapes(60), 0).unwrap().train;
     let prints = [&split, &same, &default].map(|split| split.dataset().fingerprint().to_string());
     assert!(prints[0] != prints[1] && prints[1] == prints[2], "{prints:?}");
-    for (classes, figures, scale, key) in [
-        (0, 3, [0.5, 0.9], "data.shapes.classes"),
-        (13, 3, [0.5, 0.9], "data.shapes.classes"),
-        (12, 0, [0.5, 0.9], "data.shapes.figures"),
-        (12, 13, [0.5, 0.9], "data.shapes.figures"),
-        (12, 3, [0.9, 0.5], "data.shapes.scale"),
-        (12, 3, [0.0, 0.5], "data.shapes.scale"),
-        (12, 3, [0.5, 1.1], "data.shapes.scale"),
+    for (textures, figures, scale, key) in [
+        (0, 3, [0.5, 0.9], "data.shapes.textures"),
+        (4, 3, [0.5, 0.9], "data.shapes.textures"),
+        (3, 0, [0.5, 0.9], "data.shapes.figures"),
+        (3, 13, [0.5, 0.9], "data.shapes.figures"),
+        (3, 3, [0.9, 0.5], "data.shapes.scale"),
+        (3, 3, [0.0, 0.5], "data.shapes.scale"),
+        (3, 3, [0.5, 1.1], "data.shapes.scale"),
     ] {
-        let error = few(classes, figures, scale).unwrap_err().to_string();
+        let error = few(textures, figures, scale).unwrap_err().to_string();
         assert!(error.contains(key), "{error}");
     }
 }

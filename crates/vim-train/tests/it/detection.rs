@@ -284,7 +284,7 @@ fn sections_of_the_other_tasks_are_refused() {
         ("model.patch_size=2", &["patch"]),
         ("optim.schedule=cosine", &["optim.milestones", "step"]),
         ("optim.milestones=[]", &["optim.milestones"]),
-        ("data.shapes.classes=13", &["data.shapes.classes", "12"]),
+        ("data.shapes.textures=4", &["data.shapes.textures", "1 to 3"]),
     ] {
         let mut args = vec!["train", config, "--dry-run", "--set", set];
         if set.contains("cifar10") {

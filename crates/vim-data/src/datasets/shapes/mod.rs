@@ -59,9 +59,10 @@ pub struct ShapesConfig {
     /// left out, or a `class` of its own, the first of 13.
     #[serde(skip_serializing_if = "ShapesBackground::is_default")]
     pub background: ShapesBackground,
-    /// How many of the classes there are, the first ones, 1 to 12; left out: all.
-    #[serde(skip_serializing_if = "is_all_classes")]
-    pub classes: usize,
+    /// How many textures figures have, 1 to 3: solid, striped, checkered. There are four classes of
+    /// each; left out: all.
+    #[serde(skip_serializing_if = "is_all_textures")]
+    pub textures: usize,
     /// With `task = "segmentation"` or `"detection"`: most figures of an image, 1 to 12; left out:
     /// 3.
     #[serde(skip_serializing_if = "is_usual_figures")]
@@ -72,13 +73,15 @@ pub struct ShapesConfig {
     pub scale: [f64; 2],
 }
 
+/// Textures, which vary fastest among the classes.
+const TEXTURES: usize = 3;
 /// Most figures of an image, where nothing else is said.
 const FIGURES: usize = 3;
 /// The sizes of figures, where nothing else is said.
 const SCALE: [f64; 2] = [0.5, 0.9];
 
-fn is_all_classes(classes: &usize) -> bool {
-    *classes == CLASS_NAMES.len()
+fn is_all_textures(textures: &usize) -> bool {
+    *textures == TEXTURES
 }
 
 fn is_usual_figures(figures: &usize) -> bool {
@@ -118,7 +121,7 @@ impl Default for ShapesConfig {
             test: 2_000,
             seed: 0,
             background: ShapesBackground::Ignored,
-            classes: CLASS_NAMES.len(),
+            textures: TEXTURES,
             figures: FIGURES,
             scale: SCALE,
         }
@@ -151,6 +154,7 @@ pub struct Shapes {
     image_size: usize,
     len: usize,
     seed: u64,
+    textures: u32,
     figures: u32,
     scale: [f64; 2],
 }
@@ -162,15 +166,15 @@ impl Shapes {
     /// If a value is out of its range, or the part has no images or more than 2 000 000.
     pub fn new(config: ShapesConfig, part: ShapesPart) -> Result<Self, DataError> {
         let ShapesConfig { image_size, train, val, test, seed, .. } = config;
-        let ShapesConfig { classes, figures, scale, .. } = config;
+        let ShapesConfig { textures, figures, scale, .. } = config;
         let wrong =
             |key, value: String, expected| DataError::InvalidConfig { key, value, expected };
         if !(32..=1024).contains(&image_size) {
             let (key, expected) = ("data.shapes.image_size", "32 to 1024 pixels");
             return Err(wrong(key, image_size.to_string(), expected));
         }
-        if !(1..=CLASS_NAMES.len()).contains(&classes) {
-            return Err(wrong("data.shapes.classes", classes.to_string(), "1 to 12 classes"));
+        if !(1..=TEXTURES).contains(&textures) {
+            return Err(wrong("data.shapes.textures", textures.to_string(), "1 to 3 textures"));
         }
         if !(1..=MOST_FIGURES).contains(&figures) {
             return Err(wrong("data.shapes.figures", figures.to_string(), "1 to 12 figures"));
@@ -189,8 +193,16 @@ impl Shapes {
             let expected = "1 to 2000000 images";
             return Err(wrong(key, len.to_string(), expected));
         }
-        let class_names = owned(&CLASS_NAMES[..classes]);
-        Ok(Self { part, class_names, image_size, len, seed, figures: figures as u32, scale })
+        let named = CLASS_NAMES.iter().enumerate();
+        let named = named.filter(|(class, _)| class % TEXTURES < textures);
+        let class_names = named.map(|(_, &name)| name.to_owned()).collect();
+        let (textures, figures) = (textures as u32, figures as u32);
+        Ok(Self { part, class_names, image_size, len, seed, textures, figures, scale })
+    }
+
+    /// The number among all classes of a class of this dataset.
+    fn class_of(&self, label: u32) -> u32 {
+        TEXTURES as u32 * (label / self.textures) + label % self.textures
     }
 }
 
@@ -247,7 +259,8 @@ impl Dataset for Shapes {
     fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
         let key = [self.seed, self.part as u64, index as u64];
         let mut rng = rng::keyed("vim-data shapes v1", &key);
-        let scene = Scene::draw(&mut rng, self.image_size, self.label(index));
+        let class = self.class_of(self.label(index));
+        let scene = Scene::draw(&mut rng, self.image_size, class);
         into.resize(3 * self.image_size * self.image_size, 0);
         scene.render(&mut rng, self.image_size, into);
         Ok(())
@@ -264,12 +277,12 @@ impl Dataset for Shapes {
             for word in key {
                 hasher.update(&word.to_le_bytes());
             }
-            let (classes, figures) = (self.class_names.len(), self.figures as usize);
-            let is_usual = is_all_classes(&classes)
+            let (textures, figures) = (self.textures as usize, self.figures as usize);
+            let is_usual = is_all_textures(&textures)
                 && is_usual_figures(&figures)
                 && is_usual_scale(&self.scale);
             if !is_usual {
-                hasher.update(format!("{classes} {figures} {:?}", self.scale).as_bytes());
+                hasher.update(format!("{textures} {figures} {:?}", self.scale).as_bytes());
             }
         })
     }

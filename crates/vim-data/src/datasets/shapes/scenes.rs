@@ -43,7 +43,8 @@ impl Scenes {
         let figure = |_| {
             let class = below(&mut rng, classes);
             let scale = uniform(&mut rng, least as f32, most as f32);
-            (Scene::draw_scaled(&mut rng, image_size, class, scale), class)
+            let scene = Scene::draw_scaled(&mut rng, image_size, shapes.class_of(class), scale);
+            (scene, class)
         };
         let figures = (0..count).map(figure).collect();
         (rng, figures)
