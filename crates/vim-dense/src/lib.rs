@@ -41,6 +41,7 @@ mod error;
 mod fcn_head;
 mod groups;
 mod loss;
+mod naming;
 mod op;
 mod pass;
 mod pyramid;

@@ -2,16 +2,12 @@
 
 use std::io::Cursor;
 
-use vim_model::{
-    LoadOptions, LoadReport, NamedArrays, Names, StateDictMismatch, load_module, load_renamed,
-    pytorch_key,
-};
+use vim_model::{LoadOptions, LoadReport, NamedArrays, Names, StateDictMismatch, pytorch_key};
 use vim_torch::{ArrayView, StateDict, Value, WriteError, write_mmcv};
 
+use crate::naming::{Naming, load_backbone};
 use crate::segmenter::Segmenter;
 
-/// The backbone's names begin with it, here and in the original.
-const BACKBONE: &str = "backbone.";
 /// Our names inside the pyramid, and the original's, where it is a part of the backbone.
 const PYRAMID: [(&str, &str); 4] = [
     ("pyramid.fpn1.first.", "backbone.fpn1.0."),
@@ -25,8 +21,14 @@ const POOLING: &str = "decode_head.psp_modules.";
 const VARIANCE: &str = ".running_var";
 /// The key of that count.
 const COUNT: &str = ".num_batches_tracked";
-/// Of the original's tables of rotary positions.
-const ROPE: &str = "backbone.rope.";
+/// mmsegmentation's names.
+const NAMING: Naming = Naming {
+    ours: "pyramid.",
+    backbone: "backbone.",
+    key: mmseg_key,
+    is_count: |key| key.ends_with(COUNT),
+    is_absent: |_| false,
+};
 
 /// The original's name of the parameter or statistic at `path` of a [`Segmenter`].
 #[must_use]
@@ -42,11 +44,6 @@ pub fn mmseg_key(path: &str) -> String {
     pytorch_key(path)
 }
 
-/// Whether `key` of a checkpoint of the original is computed, or counts, and so is not read.
-fn is_computed(key: &str) -> bool {
-    key.ends_with(COUNT) || key.starts_with(ROPE)
-}
-
 impl Segmenter {
     /// Takes every parameter and running statistic from `state`, under this program's names or the
     /// original's.
@@ -55,13 +52,7 @@ impl Segmenter {
     ///
     /// [`StateDictMismatch`] lists every difference.
     pub fn load(self, state: &StateDict) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
-        if state.iter().any(|(key, _)| key.starts_with("pyramid.")) {
-            let model = load_module(self, state)?;
-            let arrays = NamedArrays::of(&model);
-            let (tensors, parameters) = (arrays.iter().count(), arrays.num_elements());
-            return Ok((model, LoadReport { tensors, parameters, ..LoadReport::default() }));
-        }
-        load_renamed(self, state, &mmseg_key, &is_computed, &|_| false)
+        NAMING.load(self, state)
     }
 
     /// Takes the backbone's parameters from `state`, which is of a classifier.
@@ -77,8 +68,7 @@ impl Segmenter {
         state: &StateDict,
         options: LoadOptions,
     ) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
-        let (backbone, report) = self.backbone.load(state, options)?;
-        self.backbone = backbone;
+        let report = load_backbone(&mut self.backbone, state, options)?;
         Ok((self, report))
     }
 
@@ -89,14 +79,7 @@ impl Segmenter {
     ///
     /// The path of the first parameter that the original has no counterpart of.
     pub fn state(&self, names: Names) -> Result<NamedArrays, String> {
-        match names {
-            Names::Ours => Ok(NamedArrays::of(self)),
-            Names::Pytorch => {
-                self.backbone.state(Names::Pytorch).map_err(|path| format!("{BACKBONE}{path}"))?;
-                let arrays = NamedArrays::renamed(self, mmseg_key);
-                Ok(arrays.with_rope(self.backbone_config(), BACKBONE))
-            }
-        }
+        NAMING.state(self, &self.backbone, names)
     }
 
     /// The bytes of a checkpoint as mmcv saves it, `{"meta": …, "state_dict": …}`, under the

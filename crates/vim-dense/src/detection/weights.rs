@@ -1,19 +1,23 @@
 //! Weights under detectron2's names, and from a classifier.
 
-use vim_model::{
-    LoadOptions, LoadReport, NamedArrays, Names, StateDictMismatch, load_module, load_renamed,
-    pytorch_key,
-};
+use vim_model::{LoadOptions, LoadReport, NamedArrays, Names, StateDictMismatch, pytorch_key};
 use vim_torch::StateDict;
 
 use super::detector::Detector;
+use crate::naming::{Naming, load_backbone};
 
-/// The backbone's names begin with it here.
-const BACKBONE: &str = "backbone.";
-/// And so in detectron2.
+/// The backbone's names begin with it in detectron2.
 const NET: &str = "backbone.net.";
-/// A parameter of the backbone that the original deletes: nothing depends on it.
+/// The last norm of the backbone, which the original deletes: nothing depends on it.
 const UNUSED: &str = "backbone.norm_f.";
+/// detectron2's names.
+const NAMING: Naming = Naming {
+    ours: "box_heads.",
+    backbone: NET,
+    key: detectron_key,
+    is_count: |_| false,
+    is_absent: |key| key.starts_with(&detectron_key(UNUSED)),
+};
 /// The number of each part of a level among detectron2's layers, from stride 4 to stride 32.
 const PARTS: [&[(&str, usize)]; 4] = [
     &[("first", 0), ("norm", 1), ("second", 3), ("lateral", 4), ("output", 5)],
@@ -84,16 +88,7 @@ impl Detector {
     ///
     /// [`StateDictMismatch`] lists every difference.
     pub fn load(self, state: &StateDict) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
-        if state.iter().any(|(key, _)| key.starts_with("box_heads.")) {
-            let model = load_module(self, state)?;
-            let arrays = NamedArrays::of(&model);
-            let (tensors, parameters) = (arrays.iter().count(), arrays.num_elements());
-            return Ok((model, LoadReport { tensors, parameters, ..LoadReport::default() }));
-        }
-        let is_computed = |key: &str| key.starts_with("backbone.net.rope.");
-        let unused = detectron_key(UNUSED);
-        let is_absent = |key: &str| key.starts_with(&unused);
-        load_renamed(self, state, &detectron_key, &is_computed, &is_absent)
+        NAMING.load(self, state)
     }
 
     /// Takes the backbone's parameters from `state`, which is of a classifier; see
@@ -107,8 +102,7 @@ impl Detector {
         state: &StateDict,
         options: LoadOptions,
     ) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
-        let (backbone, report) = self.backbone.load(state, options)?;
-        self.backbone = backbone;
+        let report = load_backbone(&mut self.backbone, state, options)?;
         Ok((self, report))
     }
 
@@ -119,16 +113,7 @@ impl Detector {
     ///
     /// The path of the first parameter that the original has no counterpart of.
     pub fn state(&self, names: Names) -> Result<NamedArrays, String> {
-        match names {
-            Names::Ours => Ok(NamedArrays::of(self)),
-            Names::Pytorch => {
-                self.backbone.state(Names::Pytorch).map_err(|path| format!("{BACKBONE}{path}"))?;
-                let unused = detectron_key(UNUSED);
-                let arrays = NamedArrays::renamed(self, detectron_key)
-                    .filtered(|name| !name.starts_with(&unused));
-                Ok(arrays.with_rope(self.backbone_config(), NET))
-            }
-        }
+        NAMING.state(self, &self.backbone, names)
     }
 
     /// Numbers in all parameters that something depends on.

@@ -1,0 +1,73 @@
+//! Weights of models on a backbone: both namings, and a classifier's.
+
+use burn::module::Module;
+use vim_model::{
+    LoadOptions, LoadReport, NamedArrays, Names, StateDictMismatch, Vim, load_module, load_renamed,
+};
+use vim_torch::StateDict;
+
+/// The backbone's names begin with it here.
+const BACKBONE: &str = "backbone.";
+
+/// What the original calls the parameters and running statistics of a kind of model on a backbone.
+pub(crate) struct Naming {
+    /// Begins names that this program alone has.
+    pub(crate) ours: &'static str,
+    /// Begins the backbone's names in the original.
+    pub(crate) backbone: &'static str,
+    /// The original's name of the one at a path.
+    pub(crate) key: fn(&str) -> String,
+    /// Whether a key of the original counts something, and so is not read.
+    pub(crate) is_count: fn(&str) -> bool,
+    /// Whether a key is of a parameter that the original deletes.
+    pub(crate) is_absent: fn(&str) -> bool,
+}
+
+impl Naming {
+    /// `model` with every one of `state`, which is under either naming.
+    pub(crate) fn load<M: Module>(
+        &self,
+        model: M,
+        state: &StateDict,
+    ) -> Result<(M, LoadReport), Box<StateDictMismatch>> {
+        if state.iter().any(|(key, _)| key.starts_with(self.ours)) {
+            let model = load_module(model, state)?;
+            let arrays = NamedArrays::of(&model);
+            let (tensors, parameters) = (arrays.iter().count(), arrays.num_elements());
+            return Ok((model, LoadReport { tensors, parameters, ..LoadReport::default() }));
+        }
+        let rope = format!("{}rope.", self.backbone);
+        let is_computed = |key: &str| (self.is_count)(key) || key.starts_with(&rope);
+        load_renamed(model, state, &self.key, &is_computed, &self.is_absent)
+    }
+
+    /// All of `model`, which is on `backbone`, in the order of the modules; the original's with its
+    /// tables of rotary positions. Fails with the path of the first that the original lacks.
+    pub(crate) fn state<M: Module>(
+        &self,
+        model: &M,
+        backbone: &Vim,
+        names: Names,
+    ) -> Result<NamedArrays, String> {
+        match names {
+            Names::Ours => Ok(NamedArrays::of(model)),
+            Names::Pytorch => {
+                backbone.state(Names::Pytorch).map_err(|path| format!("{BACKBONE}{path}"))?;
+                let arrays = NamedArrays::renamed(model, self.key);
+                let arrays = arrays.filtered(|key| !(self.is_absent)(key));
+                Ok(arrays.with_rope(backbone.config(), self.backbone))
+            }
+        }
+    }
+}
+
+/// Replaces `backbone` by itself with the parameters of `state`, which is of a classifier.
+pub(crate) fn load_backbone(
+    backbone: &mut Vim,
+    state: &StateDict,
+    options: LoadOptions,
+) -> Result<LoadReport, Box<StateDictMismatch>> {
+    let (loaded, report) = backbone.clone().load(state, options)?;
+    *backbone = loaded;
+    Ok(report)
+}
