@@ -61,6 +61,6 @@ pub use taps::{LastTap, Tapped, Taps};
 pub use vim::Vim;
 pub use weights::{
     ImportError, InferError, Inferred, LoadOptions, LoadReport, NamedArrays, Names, PendingArrays,
-    Resize, ShapeMismatch, StateDictMismatch, import_pytorch, infer, load_module, load_renamed,
-    pytorch_key,
+    Resize, ShapeMismatch, StateDictMismatch, import_pytorch, infer, infer_backbone, load_module,
+    load_renamed, pytorch_key,
 };

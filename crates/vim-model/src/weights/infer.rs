@@ -63,7 +63,23 @@ const USUAL_SIZE: usize = 224;
 ///
 /// [`InferError`] names the first tensor that is missing or that no model has in this shape.
 pub fn infer(state: &StateDict) -> Result<Inferred, InferError> {
-    let shapes = Shapes::of(state);
+    inferred(&Shapes::of(state, ""), None)
+}
+
+/// Finds the backbone, whose names begin with `prefix`, of the model that `state` is of, as
+/// [`infer`] does. Its patches touch, it has no classes, and rotary positions, if there are some,
+/// rotate what `rope` says.
+///
+/// # Errors
+///
+/// As [`infer`], with names below `prefix`.
+pub fn infer_backbone(state: &StateDict, prefix: &str, rope: Rope) -> Result<Inferred, InferError> {
+    inferred(&Shapes::of(state, prefix), Some(rope))
+}
+
+/// Of a classifier, or of a `backbone` whose rotary positions rotate this.
+fn inferred(shapes: &Shapes, backbone: Option<Rope>) -> Result<Inferred, InferError> {
+    let is_backbone = backbone.is_some();
     let [d_model, _, patch_size, _] = shapes.get(
         "patch_embed.proj.weight",
         |&[m, c, h, w]| (m > 0 && c == 3 && h == w && h > 0).then_some([m, c, h, w]),
@@ -84,11 +100,15 @@ pub fn infer(state: &StateDict) -> Result<Inferred, InferError> {
         |&[d, r]| (d == d_inner && r > 0).then_some(r),
         "[d_inner, dt_rank]",
     )?;
-    let num_classes = shapes.get(
-        "head.weight",
-        |&[k, m]| (k > 0 && m == d_model).then_some(k),
-        "[classes, d_model]",
-    )?;
+    let num_classes = if is_backbone {
+        0
+    } else {
+        shapes.get(
+            "head.weight",
+            |&[k, m]| (k > 0 && m == d_model).then_some(k),
+            "[classes, d_model]",
+        )?
+    };
     let class_token = match (shapes.has("cls_token_head"), shapes.has("cls_token")) {
         (true, _) => ClassToken::Double,
         (false, true) => ClassToken::Middle,
@@ -100,11 +120,12 @@ pub fn infer(state: &StateDict) -> Result<Inferred, InferError> {
         (false, true) => Bimamba::V1,
         (false, false) => Bimamba::None,
     };
-    let rope = if shapes.has(ROPE_TABLES[0]) { Rope::Hidden } else { Rope::None };
+    let rotated = backbone.unwrap_or(Rope::Hidden);
+    let rope = if shapes.has(ROPE_TABLES[0]) { rotated } else { Rope::None };
     let grid = shapes.grid(d_model, class_token)?;
     let side = |stride: usize| (grid.unwrap_or(1) - 1) * stride + patch_size;
     let stride = match (1..patch_size).rev().find(|&stride| side(stride) == USUAL_SIZE) {
-        Some(stride) if side(patch_size) != USUAL_SIZE && grid > Some(1) => stride,
+        Some(stride) if !is_backbone && side(patch_size) != USUAL_SIZE && grid > Some(1) => stride,
         Some(_) | None => patch_size,
     };
     let image_size = if grid.is_some() { side(stride) } else { USUAL_SIZE };
@@ -115,7 +136,7 @@ pub fn infer(state: &StateDict) -> Result<Inferred, InferError> {
     };
     let is_automatic = dt_rank == d_model.div_ceil(16);
     let has_gain = shapes.has("layers.0.mixer.gamma");
-    let is_layer_norm = shapes.has("norm_f.bias");
+    let is_layer_norm = shapes.has("layers.0.norm.bias");
     let config = VimConfig {
         discretization,
         image_size: image_size.into(),
@@ -149,6 +170,7 @@ pub fn infer(state: &StateDict) -> Result<Inferred, InferError> {
             assumed.push(format!("class_token {class_token}"));
         }
         ClassToken::Double => {}
+        ClassToken::None if is_backbone => {}
         ClassToken::None => assumed.push(format!("pool {}", Pool::default())),
     }
     if bimamba == Bimamba::V2 {
@@ -168,10 +190,15 @@ struct Shapes {
 }
 
 impl Shapes {
-    fn of(state: &StateDict) -> Self {
-        let is_ours = state.iter().any(|(key, _)| key != pytorch_key(key));
+    /// Of those whose names begin with `prefix`, without it.
+    fn of(state: &StateDict, prefix: &str) -> Self {
+        let items: Vec<(&str, &Item)> = state
+            .iter()
+            .filter_map(|(key, item)| Some((key.strip_prefix(prefix)?, item)))
+            .collect();
+        let is_ours = items.iter().any(|(key, _)| *key != pytorch_key(key));
         let (mut arrays, mut unreadable) = (BTreeMap::new(), BTreeMap::new());
-        for (key, item) in state.iter() {
+        for (key, item) in items {
             match item {
                 Item::Array(array) => {
                     let mut shape = array.shape.clone();

@@ -6,7 +6,7 @@ mod named_arrays;
 pub(crate) mod names;
 mod pos_embed;
 
-pub use infer::{InferError, Inferred, infer};
+pub use infer::{InferError, Inferred, infer, infer_backbone};
 pub use load::{
     ImportError, LoadOptions, LoadReport, ShapeMismatch, StateDictMismatch, import_pytorch,
     load_module, load_renamed,

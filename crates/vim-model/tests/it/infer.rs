@@ -3,7 +3,7 @@
 use vim_kernels::Discretization;
 use vim_model::{
     Bimamba, ClassToken, DtRank, InferError, LayerScale, Names, NormKind, Preset, Rope, SsmConfig,
-    StateMatrix, VimConfig, infer,
+    StateMatrix, VimConfig, infer, infer_backbone,
 };
 use vim_torch::{Item, StateDict};
 
@@ -42,6 +42,41 @@ fn sizes_are_found_under_either_naming() {
         let VimConfig { drop_path, preset, .. } = inferred.config;
         let expected = VimConfig { drop_path, preset, ..config.effective() };
         assert_eq!(inferred.config.effective(), expected, "{names:?}");
+    }
+}
+
+#[test]
+fn a_backbone_is_found_below_its_prefix() {
+    // Patches that overlap would make this a model of 224 px.
+    let small = VimConfig {
+        image_size: (27 * 16).into(),
+        patch_size: 16,
+        stride: None,
+        class_token: ClassToken::None,
+        ..small()
+    };
+    for config in [
+        VimConfig { rope: Rope::Both, ..small.clone() },
+        VimConfig { norm: NormKind::Layer, abs_pos_embed: false, rope: Rope::Both, ..small },
+    ] {
+        for names in [Names::Ours, Names::Pytorch] {
+            // As some files have them, without what follows the blocks.
+            let arrays = arrays(&build(&config, 0), names).into_iter();
+            let arrays = arrays.filter(|(key, _)| !key.starts_with("head") && key != "norm_f.bias");
+            let named = arrays.map(|(key, array)| (format!("a.b.{key}"), array)).collect();
+            let state = dict(named);
+            if names == Names::Ours && !config.abs_pos_embed {
+                continue; // nothing tells the grid
+            }
+            let inferred = infer_backbone(&state, "a.b.", Rope::Both).unwrap();
+            let rope = if names == Names::Ours { Rope::None } else { config.rope };
+            let VimConfig { drop_path, preset, .. } = inferred.config;
+            let expected =
+                VimConfig { drop_path, preset, rope, num_classes: 0, ..config.effective() };
+            assert_eq!(inferred.config.effective(), expected.effective(), "{names:?}");
+            assert!(!inferred.assumed.contains("pool"), "{}", inferred.assumed);
+            assert!(infer_backbone(&state, "b.", Rope::Both).is_err());
+        }
     }
 }
 
