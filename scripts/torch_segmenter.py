@@ -1,5 +1,6 @@
 """A plain UperNet on Vision Mamba in PyTorch, for check_export.py: the names of its parameters and buffers are those of
-the original's checkpoints, so that load_state_dict(…, strict=True) tells whether a file is one.
+the original's checkpoints, so that load_state_dict(…, strict=True) tells whether a file is one. torch_detector.py has
+the same Vision Mamba.
 
 Written from the published formulas: zoh, bimamba v2 halved, no class token, RMSNorm, patches of 16 or 8 px.
 """
@@ -55,13 +56,24 @@ class Norm(nn.Module):
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * self.weight
 
 
+def turns(grid, width, trained=14):
+    """By which angle each channel of each patch turns, [grid², width]: the first half of the channels with its row, the
+    second with its column, pairs at a frequency; positions as on the grid that was trained on."""
+    half = width // 2
+    frequencies = 1e4 ** (-torch.arange(0, half, 2) / half)
+    angles = (torch.arange(grid) / grid * trained)[:, None] * frequencies.repeat_interleave(2)
+    rows, columns = angles[:, None].expand(-1, grid, -1), angles[None].expand(grid, -1, -1)
+    return torch.cat([rows, columns], -1).flatten(0, 1)
+
+
 class Rope(nn.Module):
     """Pairs of neighbouring channels, turned by tables that the checkpoint holds."""
 
-    def __init__(self, tokens, width):
+    def __init__(self, grid, width):
         super().__init__()
-        self.register_buffer("freqs_cos", torch.zeros(tokens, width))
-        self.register_buffer("freqs_sin", torch.zeros(tokens, width))
+        angles = turns(grid, width)
+        self.register_buffer("freqs_cos", angles.cos())
+        self.register_buffer("freqs_sin", angles.sin())
 
     def forward(self, x):
         first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
@@ -81,21 +93,46 @@ class Embed(nn.Module):
         self.proj = nn.Conv2d(3, width, patch, patch)
 
 
-class Backbone(nn.Module):
-    """Vim and the maps of four strides; `model` and `heads` are the sections [model] and [segmentation]."""
+class Net(nn.Module):
+    """Vision Mamba without a head; `model` is the section [model]."""
 
-    def __init__(self, model, heads, way):
+    def __init__(self, model, way):
         super().__init__()
         width, patch, self.way = model["d_model"], model["patch_size"], way
-        self.grid, self.rotated, self.heads = model["image_size"] // patch, model["rope"], heads
+        self.grid, self.rotated = model["image_size"] // patch, model["rope"]
         self.patch_embed = Embed(width, patch)
         self.pos_embed = nn.Parameter(torch.zeros(1, self.grid**2, width))
         rank = -(-width // 16) if model["dt_rank"] == "auto" else model["dt_rank"]
         sizes = (width, model["expand"] * width, model["d_state"], rank, model["d_conv"])
         self.layers = nn.ModuleList(Layer(*sizes) for _ in range(model["depth"]))
-        self.norm_f = Norm(width)
         if self.rotated != "none":
-            self.rope = Rope(self.grid**2, width)
+            self.rope = Rope(self.grid, width)
+
+    def blocks(self, images):
+        """Of each block what it puts out, and the residual stream that it reads."""
+        hidden = self.patch_embed.proj(images).flatten(2).transpose(1, 2) + self.pos_embed
+        stream = torch.zeros_like(hidden)
+        for layer in self.layers:
+            if self.rotated != "none":
+                hidden = self.rope(hidden)
+            if self.rotated == "both":
+                stream = self.rope(stream)
+            stream = stream + hidden
+            hidden = layer.mixer(layer.norm(stream), self.way)
+            yield hidden, stream
+
+    def map(self, tokens):
+        """[B, L, D] as a map, [B, D, H, W]."""
+        return tokens.transpose(1, 2).unflatten(2, (self.grid, self.grid))
+
+
+class Backbone(Net):
+    """Vim and the maps of four strides; `model` and `heads` are the sections [model] and [segmentation]."""
+
+    def __init__(self, model, heads, way):
+        super().__init__(model, way)
+        width, patch, self.heads = model["d_model"], model["patch_size"], heads
+        self.norm_f = Norm(width)
         up = lambda: nn.ConvTranspose2d(width, width, 2, 2)
         if patch == 16:
             self.fpn1 = nn.Sequential(up(), nn.BatchNorm2d(width), nn.GELU(), up())
@@ -106,18 +143,11 @@ class Backbone(nn.Module):
 
     def features(self, images):
         """What the blocks of out_indices put out, or the residual stream behind them, with the last one's rule."""
-        hidden = self.patch_embed.proj(images).flatten(2).transpose(1, 2) + self.pos_embed
-        stream, taps, found = torch.zeros_like(hidden), self.heads["out_indices"], []
+        taps, found = self.heads["out_indices"], []
         of_stream = self.heads["features"] == "residual"
-        for i, layer in enumerate(self.layers):
-            if self.rotated != "none":
-                hidden = self.rope(hidden)
-            if self.rotated == "both":
-                stream = self.rope(stream)
-            stream = stream + hidden
+        for i, (hidden, stream) in enumerate(self.blocks(images)):
             if of_stream and i - 1 in taps:
                 found.append(stream)
-            hidden = layer.mixer(layer.norm(stream), self.way)
             if not of_stream and i in taps:
                 found.append(hidden)
         if of_stream and len(self.layers) - 1 in taps:
@@ -127,8 +157,7 @@ class Backbone(nn.Module):
 
     def forward(self, images):
         levels = (self.fpn1, self.fpn2, self.fpn3, self.fpn4)
-        maps = (x.transpose(1, 2).unflatten(2, (self.grid, self.grid)) for x in self.features(images))
-        return [level(x) for level, x in zip(levels, maps)]
+        return [level(self.map(x)) for level, x in zip(levels, self.features(images))]
 
 
 class DecodeHead(nn.Module):
