@@ -9,10 +9,10 @@ which compute the same: every record says what ran, and so does a line on stderr
 
 A training step is forward, the nine losses (256 anchors and 512 boxes of an image, drawn at random; masks read from
 bitmaps on the GPU), backward and AdamW (fused). `infer` goes on to at most 100 boxes, classes and masks of an image.
-Weights are random: `boxes` in a record says how many there were. Of `infer` the scores are spread first, so that there
-are detections, which an untrained model has none of; --plain leaves them. Images and truths (--truths of an image)
-are synthetic and already on the GPU. bf16 is autocast over f32 weights; --half-norms lets the layer norms of pyramid
-and heads put out bf16, which autocast does not. One line of JSON for each measurement, on stdout, with the fields of
+Weights are random: `boxes` in a record says how many there were. An untrained model finds nothing; --spread scales the
+last layers first, so that it finds as much as it may. Images and their nine truths are those of `vim-train bench`,
+synthetic and already on the GPU. bf16 is autocast over f32 weights; --half-norms lets the layer norms of pyramid and
+heads put out bf16, which autocast does not. One line of JSON for each measurement, on stdout, with the fields of
 peer_vim.py, and `first_step_s`.
 
 Needs Python 3.9 or later, a CUDA GPU, torch, mamba-ssm and, to be the peer that it is meant to be, torchvision.
@@ -20,6 +20,7 @@ Needs Python 3.9 or later, a CUDA GPU, torch, mamba-ssm and, to be the peer that
 Examples:
   peer_det.py --mode train --batch 2
   peer_det.py --mode all --dtype bf16 --half-norms > theirs.jsonl
+  peer_det.py --mode infer --spread
   peer_det.py --tiny                 both modes of a tiny model on a CPU with a slow scan: no measurement
   peer_det.py --selftest             checks this script; on a CPU with a slow scan of its own
 """
@@ -47,7 +48,7 @@ except ImportError as error:
         sys.exit(f"error: {error}; install it with: {INSTALL} torchvision numpy")
     torch = F = nn = None
 
-CLASSES = 80
+CLASSES, GRID = 80, 3
 # The published settings: the keys of the section [detection].
 HEADS = {
     "channels": 256,
@@ -118,20 +119,18 @@ def make(parts, width, image_size, heads, classes=CLASSES, **rest):
     return Detector(Net(parts, width, image_size, **rest), width, PATCH, heads, classes)
 
 
-def truths_of(image_size, each, classes, batch, device):
-    """`each` ellipses in each image: boxes with sides of all sizes, classes, and what gives their masks in boxes."""
-    generator, found = torch.Generator().manual_seed(1), []
-    places = torch.arange(image_size) + 0.5
-    for _ in range(batch):
-        share = torch.rand(each, 2, generator=generator)
-        sides = image_size / 2 * (1 / 16) ** share
-        corners = torch.rand(each, 2, generator=generator) * (image_size - sides)
-        centres, labels = corners + sides / 2, torch.randint(classes, (each,), generator=generator)
-        x, y = ((places[None] - centres[:, axis, None]) / (sides[:, axis, None] / 2) for axis in (0, 1))
-        bitmaps = (x[:, None].square() + y[:, :, None].square() <= 1).float().to(device)
-        masks = lambda at, boxes, bitmaps=bitmaps: ops.bitmap_targets(bitmaps, at, boxes, 28)
-        found.append((torch.cat([corners, corners + sides], 1).to(device), labels.to(device), masks))
-    return found
+def truths_of(image_size, classes, batch, device):
+    """The truths of `vim-train bench`: a square in the middle of each cell of a grid over the image, a half, a quarter
+    and an eighth of its side in turn, of every class in turn. Of each image boxes, classes, and what gives masks."""
+    cell, places = image_size / GRID, torch.arange(image_size) + 0.5
+    at = torch.arange(GRID * GRID)
+    centres = (torch.stack([at % GRID, at // GRID], 1) + 0.5) * cell
+    half = (cell / torch.tensor([4.0, 8.0, 16.0])[at % 3])[:, None]
+    boxes = torch.cat([centres - half, centres + half], 1)
+    inside = [(places > boxes[:, axis, None]) & (places < boxes[:, axis + 2, None]) for axis in (0, 1)]
+    bitmaps = (inside[0][:, None] & inside[1][:, :, None]).float().to(device)
+    masks = lambda at, own: ops.bitmap_targets(bitmaps, at, own, 28)
+    return [(boxes.to(device), (at % classes).to(device), masks)] * batch
 
 
 def groups(model, decay):
@@ -149,7 +148,7 @@ def step_of(model, mode, batch, dtype, args, device):
     sizes = [(size, size)] * batch
     if mode == "train":
         model.train()
-        truths = truths_of(size, args.truths, model.classes, batch, device)
+        truths = truths_of(size, model.classes, batch, device)
         optimizer = torch.optim.AdamW(groups(model, 0.1), lr=args.lr, fused=amp["device_type"] == "cuda")
 
         def train():
@@ -161,12 +160,12 @@ def step_of(model, mode, batch, dtype, args, device):
             optimizer.step()
             stages = [sum(len(own) for own, *_ in stage["targets"]) for stage in passed["stages"]]
             proposals = [len(own) for own, _ in passed["proposals"]]
-            seen.update(truths=args.truths, proposals=proposals, stages=stages, masks=len(passed["masks"][0]))
+            seen.update(truths=GRID * GRID, proposals=proposals, stages=stages, masks=len(passed["masks"][0]))
             return loss.detach()
 
         return train, seen
     model.eval()
-    if not args.plain:
+    if args.spread:
         model.spread(images, sizes)
 
     def infer():
@@ -264,14 +263,14 @@ def selftest():
     if check_operations():
         tested.append("operations without torchvision")
     check_net()
-    args = argparse.Namespace(lr=2e-3, image_size=64, truths=3, plain=False)
+    args = argparse.Namespace(lr=2e-3, image_size=64, spread=True)
     for dtype in ("f32", "bf16"):
         model = make(parts, 32, 64, SMALL, classes=5, depth=2, drop_path=0.0)
         torch.manual_seed(0)
         step, seen = step_of(model, "train", 2, dtype, args, "cpu")
         losses = [step().item() for _ in range(12)]
         assert sum(losses[-3:]) < 0.9 * sum(losses[:3]), losses
-        assert seen["stages"][0] <= 64 and seen["masks"] >= 6, seen
+        assert seen["stages"][0] <= 64 and seen["masks"] >= 8, seen
         step, seen = step_of(model, "infer", 2, dtype, args, "cpu")
         scores = step()
         assert scores.isfinite().all() and 0 < len(scores) == sum(seen["detections"]) <= 200, seen
@@ -305,8 +304,7 @@ def parser():
     parser.add_argument("--mode", choices=("train", "infer", "all"), default="all", help="all")
     parser.add_argument("--image-size", type=side, default=1024, metavar="N", help="px a side; 1024")
     parser.add_argument("--batch", type=listed(count), default=[2], metavar="N,M", help="images a step; 2")
-    parser.add_argument("--truths", type=count, default=8, metavar="N", help="instances of an image; 8")
-    parser.add_argument("--plain", action="store_true", help="leave the scores of infer as they start")
+    parser.add_argument("--spread", action="store_true", help="spread the scores of infer, so that it finds something")
     parser.add_argument("--half-norms", action="store_true", help="layer norms of pyramid and heads put out bf16")
     parser.add_argument("--dtype", choices=("f32", "tf32", "bf16", "all"), default="bf16", help="bf16")
     parser.add_argument("--warmup", type=count, default=10, metavar="N", help="steps before the clock starts; 10")
@@ -354,7 +352,7 @@ def main():
                         "batch": batch,
                         "dtype": dtype,
                         "half_norms": args.half_norms,
-                        "spread": mode == "infer" and not args.plain,
+                        "spread": mode == "infer" and args.spread,
                         "warmup": args.warmup,
                         "steps": args.steps,
                     }
