@@ -169,7 +169,7 @@ def step_of(model, mode, batch, dtype, args, device):
         model.spread(images, sizes)
 
     def infer():
-        with torch.inference_mode(), torch.autocast(**amp):
+        with torch.no_grad(), torch.autocast(**amp):
             found, proposals = model.detect(images, sizes)
         seen.update(proposals=[len(own) for own, _ in proposals], detections=[len(own) for own, *_ in found])
         return torch.cat([scores for _, scores, *_ in found])

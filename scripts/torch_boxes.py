@@ -5,6 +5,7 @@ suppression, features and masks of boxes. A box is its left, top, right and bott
 says which. Written from the published definitions.
 """
 
+import functools
 import math
 
 import numpy as np
@@ -45,21 +46,21 @@ def measures(boxes):
 
 
 def encode(boxes, to, weights):
-    """Differences from one box to another, [N, 4]."""
+    """Differences from one box to another, [N, 4]; weights are of the centre and of the sides."""
     (sides, centre), (to_sides, to_centre) = measures(boxes), measures(to)
-    weights = boxes.new_tensor(weights)
-    return torch.cat([weights[:2] * (to_centre - centre) / sides, weights[2:] * torch.log(to_sides / sides)], 1)
+    moved, grown = weights[0] * (to_centre - centre) / sides, weights[1] * torch.log(to_sides / sides)
+    return torch.cat([moved, grown], 1)
 
 
 def decode(boxes, deltas, weights):
     """The boxes at differences from others."""
-    sides, centre = measures(boxes)
-    deltas = deltas.float() / deltas.new_tensor(weights, dtype=torch.float32)
-    centre = deltas[:, :2] * sides + centre
-    half = 0.5 * torch.exp(deltas[:, 2:].clamp(max=LONGEST)) * sides
+    (sides, centre), deltas = measures(boxes), deltas.float()
+    centre = deltas[:, :2] / weights[0] * sides + centre
+    half = 0.5 * torch.exp((deltas[:, 2:] / weights[1]).clamp(max=LONGEST)) * sides
     return torch.cat([centre - half, centre + half], 1)
 
 
+@functools.lru_cache(maxsize=None)
 def anchors(size, stride, height, width, device):
     """Boxes of `size` and three shapes around the corners of a map's pixels: row, column, shape."""
     shapes = []
@@ -81,7 +82,7 @@ def match(truths, boxes, low, high, low_quality=False):
     most, best = found.max(0)
     labels = torch.where(most < low, 0, torch.where(most < high, -1, 1))
     if low_quality:
-        labels[(found == found.max(1, keepdim=True).values).any(0)] = 1
+        labels = torch.where((found == found.max(1, keepdim=True).values).any(0), 1, labels)
     return best, labels
 
 

@@ -16,7 +16,7 @@ import torch_segmenter
 
 STRIDES = (0.25, 0.5, 1, 2, 4)  # of the maps, in patches
 OVERLAPS = (0.5, 0.6, 0.7)  # from which a box is a truth's, stage by stage
-WEIGHTS = ((10, 10, 5, 5), (20, 20, 10, 10), (30, 30, 15, 15))  # of differences, stage by stage
+WEIGHTS = ((10, 5), (20, 10), (30, 15))  # of differences of centres and of sides, stage by stage
 
 
 class Net(torch_segmenter.Net):
@@ -202,19 +202,19 @@ class Detector(nn.Module):
         """Of each image boxes and their logits, the highest first."""
         found = []
         for image, size in enumerate(sizes):
-            boxes, scores, levels = [], [], []
-            for level, (own, logit, delta) in enumerate(zip(anchors, logits, deltas)):
+            boxes, scores = [], []
+            for own, logit, delta in zip(anchors, logits, deltas):
                 best, at = logit[image].topk(min(per_level, len(own)))
-                decoded = ops.decode(own[at], delta[image, at], (1, 1, 1, 1))
+                decoded = ops.decode(own[at], delta[image, at], (1, 1))
                 good = decoded.isfinite().all(1) & best.isfinite()
                 decoded = ops.clip(decoded, size)
                 good &= ops.has_inside(decoded)
-                boxes.append(decoded[good])
-                scores.append(best[good])
-                levels.append(torch.full_like(scores[-1], level, dtype=torch.long))
-            boxes, scores, levels = torch.cat(boxes), torch.cat(scores), torch.cat(levels)
-            kept = ops.class_nms(boxes, scores, levels, 0.7, most)
-            found.append((boxes[kept], scores[kept]))
+                decoded, best = decoded[good], best[good]
+                kept = ops.nms(decoded, best, 0.7)
+                boxes.append(decoded[kept])
+                scores.append(best[kept])
+            scores, best = torch.cat(scores).sort(descending=True, stable=True)
+            found.append((torch.cat(boxes)[best[:most]], scores[:most]))
         return found
 
     def losses(self, images, sizes, truths, draw=random):
@@ -258,7 +258,7 @@ class Detector(nn.Module):
             wanted = (labels[chosen] == 1).float()
             cls = cls + F.binary_cross_entropy_with_logits(logit[chosen], wanted, reduction="sum")
             to = boxes[matched[positive]]
-            wanted = ops.encode(anchors[positive], to, (1, 1, 1, 1))
+            wanted = ops.encode(anchors[positive], to, (1, 1))
             loc = loc + (delta[positive] - wanted).abs().sum()
             seen.append((positive, negative, to, len(anchors)))
         norm = count * len(truths)
