@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
+use vim_dense::SegmenterConfig;
+use vim_dense::detection::DetectorConfig;
 use vim_model::{LoadOptions, Names};
 use vim_run::storage::{Disk, replace};
 
@@ -13,9 +15,8 @@ use crate::commands::import::WhichArgs;
 use crate::config::Config;
 use crate::error::Error;
 use crate::output::{OutputError, check_free, print, print_json};
-use crate::weights::WeightsError;
+use crate::weights::dense::{Heads, Original};
 use crate::weights::place::Place;
-use crate::weights::segmenter::SegmenterModel;
 use crate::weights::source::{Origin, WeightsSource};
 
 const EXAMPLES: &str = "\
@@ -26,7 +27,8 @@ Examples:
   vim-train export vim_t.safetensors -o vim_t.pth
 
 The file has the original's keys and shapes, in f32: torch.load(\"vim.pth\", weights_only=True)[\"model\"]
-goes into its load_state_dict; of a segmenter the entry is \"state_dict\", as mmsegmentation has it.
+goes into its load_state_dict, of a detector into detectron2's; of a segmenter the entry is
+\"state_dict\", as mmsegmentation has it.
 docs/checkpoints.md.";
 
 /// Write weights as PyTorch's, under the original's names.
@@ -46,7 +48,7 @@ pub(crate) struct ExportArgs {
     #[command(flatten)]
     which: WhichArgs,
     /// Configuration whose `[model]`, `[ssm]` and `[segmentation]` the weights must fit; left out:
-    /// as recorded, or from a classifier's shapes.
+    /// as recorded, or from a classifier's or a detector's shapes.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -84,9 +86,11 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
     if let Some(note) = &source.note {
         eprintln!("note: {note}");
     }
-    let exported = match source.is_segmenter() {
-        true => segmenter(&source, given.as_ref(), as_archive)?,
-        false => classifier(&source, given.as_ref(), as_archive)?,
+    let given = given.as_ref();
+    let exported = match (source.is_segmenter(), source.is_detector()) {
+        (true, _) => dense::<SegmenterConfig>(&source, given, as_archive)?,
+        (false, true) => dense::<DetectorConfig>(&source, given, as_archive)?,
+        (false, false) => classifier(&source, given, as_archive)?,
     };
     let Exported { bytes, tensors, parameters, classes, origin, entry } = exported;
     replace(&Disk, &args.output, &bytes).map_err(Error::io("write", &args.output))?;
@@ -136,7 +140,7 @@ fn classifier(
 ) -> Result<Exported, Error> {
     let (config, origin) = source.model(given.map(|given| &given.model), None)?;
     let (model, _) = source.load(config.init(&Device::flex(), 0)?, LoadOptions::default())?;
-    let state = model.state(Names::Pytorch).map_err(no_counterpart(source))?;
+    let state = model.state(Names::Pytorch).map_err(|path| source.no_counterpart(path))?;
     let state = state.with_metadata("format", "pt".to_owned());
     let bytes = if as_archive { state.to_pytorch() } else { state.to_safetensors() };
     let bytes = bytes.map_err(|error| Error::internal(error.to_string()))?;
@@ -145,35 +149,23 @@ fn classifier(
     Ok(Exported { bytes, tensors, parameters, classes, origin, entry: "model" })
 }
 
-/// As mmcv saves it, or the same tensors in safetensors.
-fn segmenter(
+/// As the original saves it, or the same tensors in safetensors.
+fn dense<H: Heads>(
     source: &WeightsSource,
     given: Option<&Config>,
     as_archive: bool,
 ) -> Result<Exported, Error> {
-    let described = source.segmenter(given)?;
-    let (model, _) = source.load_segmenter(described.init(&Device::flex())?)?;
-    let state = model.state(Names::Pytorch).map_err(no_counterpart(source))?;
-    let tensors = state.iter().count();
+    let described = source.described::<H>(given)?;
+    let (model, _) = source.load_all::<H>(described.init(&Device::flex())?)?;
+    let Original { arrays, parameters, archive, entry } = H::original(&model, source)?;
+    let tensors = arrays.iter().count();
     let bytes = match as_archive {
-        true => {
-            // Running statistics move with every micro-batch.
-            let per_step = source.run.as_ref().map_or(1, |run| run.train.accumulate as u64);
-            let batches = source.step.unwrap_or_default() * per_step;
-            let version = concat!("vim-train ", env!("CARGO_PKG_VERSION"));
-            model.to_mmcv(&[("made_by", version)], batches).map_err(Error::internal)?
-        }
-        false => state
+        true => archive,
+        false => arrays
             .with_metadata("format", "pt".to_owned())
             .to_safetensors()
             .map_err(|error| Error::internal(error.to_string()))?,
     };
-    let SegmenterModel { classes, origin, .. } = described;
-    let parameters = model.num_parameters();
-    Ok(Exported { bytes, tensors, parameters, classes, origin, entry: "state_dict" })
-}
-
-fn no_counterpart(source: &WeightsSource) -> impl FnOnce(String) -> Error {
-    let checkpoint = source.name.clone();
-    move |path| WeightsError::NoCounterpart { checkpoint, path }.into()
+    let (classes, origin) = (described.classes, described.origin);
+    Ok(Exported { bytes, tensors, parameters, classes, origin, entry })
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
 use vim_dense::SegmenterConfig;
+use vim_dense::detection::DetectorConfig;
 use vim_model::{LoadOptions, LoadReport, NamedArrays, Resize, SsmConfig, VimConfig};
 use vim_run::storage::{Disk, replace};
 use vim_torch::Section;
@@ -17,8 +18,8 @@ use crate::commands::models::known_model;
 use crate::config::Config;
 use crate::error::Error;
 use crate::output::{OutputError, check_free, print, print_json};
+use crate::weights::dense::{Described, Heads};
 use crate::weights::place::Place;
-use crate::weights::segmenter::SegmenterModel;
 use crate::weights::source::{METADATA_KEY, Origin, Recorded, WeightsSource, notes};
 
 const EXAMPLES: &str = "\
@@ -42,7 +43,7 @@ pub(crate) struct ImportArgs {
     #[arg(short, long, value_name = "FILE.safetensors")]
     output: Option<PathBuf>,
     /// Configuration whose `[model]`, `[ssm]` and `[segmentation]` it must fit; left out: as
-    /// recorded in the file, or from a classifier's shapes.
+    /// recorded in the file, or from a classifier's or a detector's shapes.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -142,6 +143,8 @@ struct ImportReport<'a> {
     ssm: SsmConfig,
     #[serde(skip_serializing_if = "Option::is_none")]
     segmentation: Option<SegmenterConfig>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detection: Option<DetectorConfig>,
     notes: Vec<String>,
     output: Option<String>,
 }
@@ -160,11 +163,12 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
     let place = Place::find(&args.file, &args.overrides.run_root()?, None)?;
     let source = WeightsSource::open(&place, args.take.section())?;
     let options = args.take.options();
-    let taken = match source.is_segmenter() {
-        true => segmenter(args, &source, given.as_ref())?,
-        false => classifier(args, &source, given)?,
+    let taken = match (source.is_segmenter(), source.is_detector()) {
+        (true, _) => dense::<SegmenterConfig>(args, &source, given.as_ref())?,
+        (false, true) => dense::<DetectorConfig>(args, &source, given.as_ref())?,
+        (false, false) => classifier(args, &source, given)?,
     };
-    let Taken { arrays, recorded, classes, origin, report } = taken;
+    let Taken { arrays, recorded, classes, origin, assumed, report } = taken;
     if let Some(output) = &args.output {
         let bytes = arrays.with_metadata(METADATA_KEY, recorded.to_toml()).to_safetensors();
         let bytes = bytes.map_err(|error| Error::internal(error.to_string()))?;
@@ -184,6 +188,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
             model: recorded.model,
             ssm: recorded.ssm,
             segmentation: recorded.segmentation,
+            detection: recorded.detection,
             notes,
             output: args.output.as_ref().map(|output| output.display().to_string()),
         });
@@ -197,7 +202,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
     }
     print(&format!("took     {} tensors, {} parameters", report.tensors, report.parameters))?;
     print(&format!("model    {classes} classes, {origin}:\n\n{}", recorded.to_toml()))?;
-    if let Some(assumed) = source.assumed(origin) {
+    if let Some(assumed) = assumed {
         print(&format!("assumed  {assumed}: the shapes do not say; --config says otherwise"))?;
     }
     match &args.output {
@@ -212,6 +217,7 @@ struct Taken {
     recorded: Recorded,
     classes: usize,
     origin: Origin,
+    assumed: Option<String>,
     report: LoadReport,
 }
 
@@ -228,12 +234,13 @@ fn classifier(
     let (config, origin) = source.model(given.as_ref(), classes)?;
     let model = config.init(&Device::flex(), 0)?;
     let (model, report) = source.load(model, args.take.options())?;
-    let (arrays, recorded) = (NamedArrays::of(&model), Recorded::of(&config, None));
-    Ok(Taken { arrays, recorded, classes: config.num_classes, origin, report })
+    let (arrays, recorded) = (NamedArrays::of(&model), Recorded::of(&config));
+    let (classes, assumed) = (config.num_classes, source.assumed(origin));
+    Ok(Taken { arrays, recorded, classes, origin, assumed, report })
 }
 
 /// All of it must fit.
-fn segmenter(
+fn dense<H: Heads>(
     args: &ImportArgs,
     source: &WeightsSource,
     given: Option<&Config>,
@@ -246,14 +253,15 @@ fn segmenter(
         || pos_embed.is_some();
     if is_of_classifier {
         return Err(Error::failed(format!(
-            "{} is a segmenter, all of which must fit: --preset, --classes, --allow, \
-             --allow-missing and --pos-embed are for classifiers; --config says what it is",
-            source.name
+            "{} is a {}, all of which must fit: --preset, --classes, --allow, --allow-missing and \
+             --pos-embed are for classifiers; --config says what it is",
+            source.name,
+            H::WHAT
         )));
     }
-    let described = source.segmenter(given)?;
-    let (model, report) = source.load_segmenter(described.init(&Device::flex())?)?;
-    let SegmenterModel { heads, backbone, classes, origin } = described;
-    let recorded = Recorded::of(&backbone, Some(&heads));
-    Ok(Taken { arrays: NamedArrays::of(&model), recorded, classes, origin, report })
+    let described = source.described::<H>(given)?;
+    let (model, report) = source.load_all::<H>(described.init(&Device::flex())?)?;
+    let Described { heads, backbone, classes, origin, assumed } = described;
+    let (arrays, recorded) = (NamedArrays::of(&model), heads.record(&backbone));
+    Ok(Taken { arrays, recorded, classes, origin, assumed, report })
 }

@@ -1,82 +1,107 @@
-//! Detectors among weights: which they are, and what they are of.
+//! Detectors among weights.
 
 use burn::tensor::Device;
 use vim_dense::detection::{Detector, DetectorConfig};
-use vim_model::{LoadReport, ModelError, VimConfig};
+use vim_model::{
+    Inferred, LoadReport, ModelError, Names, Rope, StateDictMismatch, VimConfig, infer_backbone,
+};
+use vim_torch::StateDict;
 
 use crate::config::{Config, TaskKind};
 use crate::error::Error;
-use crate::weights::WeightsError;
-use crate::weights::source::{Origin, WeightsSource};
-
-/// The bias of the masks' last layer, a number for each class: here and in the original.
-pub(super) const MASK_HEADS: [&str; 2] =
-    ["mask_head.predictor.bias", "roi_heads.mask_head.predictor.bias"];
+use crate::weights::dense::{Described, Heads, Original};
+use crate::weights::source::{Recorded, WeightsSource};
 
 /// What a detector's weights are of.
-#[derive(Clone, Debug)]
-pub struct DetectorModel {
-    /// What is on the backbone.
-    pub config: DetectorConfig,
-    /// The backbone.
-    pub backbone: VimConfig,
-    /// Classes, without the background.
-    pub classes: usize,
-    /// Who says so.
-    pub origin: Origin,
-}
+pub type DetectorModel = Described<DetectorConfig>;
 
-impl DetectorModel {
-    /// A model with the weights of seed 0.
-    pub fn init(&self, device: &Device) -> Result<Detector, ModelError> {
-        self.config.init(&self.backbone, self.classes, device, 0)
+/// What begins the backbone's names, and what is called so: the weight of the last layer of the
+/// masks, and the bias of the first layer of a stage's features; in the original, and here.
+const NAMES: [[&str; 3]; 2] = [
+    ["backbone.net.", "roi_heads.mask_head.predictor.weight", "roi_heads.box_head.0.fc1.bias"],
+    ["backbone.", "mask_head.predictor.weight", "box_heads.0.fc1.bias"],
+];
+
+impl Heads for DetectorConfig {
+    type Model = Detector;
+
+    const WHAT: &'static str = "detector";
+    // The bias of the last layer of the masks; here, and in the original.
+    const CLASSES: &'static [&'static str] =
+        &["mask_head.predictor.bias", "roi_heads.mask_head.predictor.bias"];
+    const TASK: &'static str = "detection";
+
+    fn of_config(config: &Config) -> Option<Self> {
+        (config.task == TaskKind::Detection).then(|| config.detector())
+    }
+
+    fn of_record(recorded: &Recorded) -> Option<Self> {
+        recorded.detection.clone()
+    }
+
+    /// Anchors, limits and thresholds are the default ones; rotary positions turn both tokens and
+    /// stream, as they do in the original's detectors.
+    fn of_shapes(state: &StateDict) -> Result<(Self, Inferred), String> {
+        let shape = |name: &str| state.array(name).map(|array| &array.shape[..]);
+        let found = NAMES.iter().find_map(|[prefix, masks, features]| {
+            match (shape(masks)?, shape(features)?) {
+                (&[_, channels, 1, 1], &[box_features]) => Some((*prefix, channels, box_features)),
+                _ => None,
+            }
+        });
+        let Some((prefix, channels, box_features)) = found else {
+            return Err("its heads have other shapes than a detector's".to_owned());
+        };
+        let mut backbone = infer_backbone(state, prefix, Rope::Both)
+            .map_err(|error| format!("its backbone is none: it {error}"))?;
+        let heads = Self { channels, box_features, ..Self::default() };
+        backbone.assumed += &format!(", detection.anchor_size {}", heads.anchor_size);
+        Ok((heads, backbone))
+    }
+
+    fn record(&self, backbone: &VimConfig) -> Recorded {
+        Recorded { detection: Some(self.clone()), ..Recorded::of(backbone) }
+    }
+
+    fn build(
+        &self,
+        backbone: &VimConfig,
+        classes: usize,
+        device: &Device,
+    ) -> Result<Detector, ModelError> {
+        self.init(backbone, classes, device, 0)
+    }
+
+    fn load(
+        model: Detector,
+        state: &StateDict,
+    ) -> Result<(Detector, LoadReport), Box<StateDictMismatch>> {
+        model.load(state)
+    }
+
+    /// As detectron2 saves it.
+    fn original(model: &Detector, source: &WeightsSource) -> Result<Original, Error> {
+        let no_counterpart = |path| source.no_counterpart(path);
+        let arrays = model.state(Names::Pytorch).map_err(no_counterpart)?;
+        let archive = arrays.to_pytorch().map_err(|error| Error::internal(error.to_string()))?;
+        let parameters = model.num_parameters();
+        Ok(Original { arrays, parameters, archive, entry: "model" })
     }
 }
 
 impl WeightsSource {
     /// Whether these are a detector's, under this program's names or the original's.
     pub fn is_detector(&self) -> bool {
-        MASK_HEADS.iter().any(|head| self.arrays.state.array(head).is_some())
+        self.has::<DetectorConfig>()
     }
 
-    /// The detector `given`, else the recorded one. Shapes alone do not say what its anchors are.
+    /// The detector `given`, else the recorded one, else the one that the shapes tell.
     pub fn detector(&self, given: Option<&Config>) -> Result<DetectorModel, Error> {
-        let unrecognised = |why: &str| {
-            let (checkpoint, why) = (self.name.clone(), why.to_owned());
-            Error::from(WeightsError::Unrecognised { checkpoint, why })
-        };
-        let Some(classes) = self.num_classes().filter(|_| self.is_detector()) else {
-            return Err(unrecognised("is no detector: it has no `mask_head.predictor`"));
-        };
-        let recorded = self.recorded.as_ref();
-        let (config, backbone, origin) = match (given, recorded) {
-            (Some(given), _) if given.task == TaskKind::Detection => {
-                (given.detector(), given.model.clone(), Origin::Given)
-            }
-            (Some(_), _) => {
-                return Err(unrecognised(
-                    "is a detector, and the configuration is of another task: give one with task = \
-                     \"detection\"",
-                ));
-            }
-            (None, Some(recorded)) if recorded.detection.is_some() => {
-                let config = recorded.detection.clone().unwrap_or_default();
-                (config, recorded.vim(), Origin::Recorded)
-            }
-            (None, _) => {
-                return Err(unrecognised(
-                    "is a detector, and its shapes do not say what its anchors are: give --config, \
-                     as configs/vim_tiny_coco_100ep.toml",
-                ));
-            }
-        };
-        Ok(DetectorModel { config, backbone, classes, origin })
+        self.described(given)
     }
 
-    /// `model` with these weights; [`WeightsError::Mismatch`] lists every difference.
+    /// `model` with these weights; every difference is an error.
     pub fn load_detector(&self, model: Detector) -> Result<(Detector, LoadReport), Error> {
-        model.load(&self.arrays.state).map_err(|mismatch| {
-            Error::from(WeightsError::Mismatch { checkpoint: self.name.clone(), mismatch })
-        })
+        self.load_all::<DetectorConfig>(model)
     }
 }

@@ -1,5 +1,6 @@
 //! Weights from files; why they cannot be read, or do not fit.
 
+pub mod dense;
 pub mod detector;
 pub mod place;
 pub mod segmenter;

@@ -15,13 +15,12 @@ use vim_run::checkpoint::{Checkpoint, Selection, Weights, best_step, select};
 use vim_run::checkpoints_in;
 use vim_torch::{Checkpoint as Arrays, Format, Item, ReadError, Section, read_checkpoint};
 
-use crate::config::{Config, TaskKind};
+use crate::config::Config;
 use crate::error::Error;
 use crate::run_folder::{recorded_classes, recorded_config};
 use crate::weights::WeightsError;
-use crate::weights::detector::MASK_HEADS;
+use crate::weights::dense::Heads;
 use crate::weights::place::Place;
-use crate::weights::segmenter::DECODE_HEAD;
 
 /// Key of the model's description in the metadata of this program's files.
 pub const METADATA_KEY: &str = "vim_train";
@@ -42,12 +41,10 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// The sections that describe `config`, which a segmenter has as its backbone under `heads`.
-    pub fn of(config: &VimConfig, heads: Option<&SegmenterConfig>) -> Self {
-        let effective = config.effective();
-        let segmentation = heads.map(|heads| heads.effective(&effective));
-        let model = VimConfig { preset: Preset::default(), ..effective };
-        Self { model, ssm: config.ssm, segmentation, detection: None }
+    /// The sections that describe `config`, without heads.
+    pub fn of(config: &VimConfig) -> Self {
+        let model = VimConfig { preset: Preset::default(), ..config.effective() };
+        Self { model, ssm: config.ssm, segmentation: None, detection: None }
     }
 
     /// Those in a file's metadata, if this version understands them.
@@ -202,8 +199,7 @@ impl WeightsSource {
         let classes = run.map_or(Ok(Vec::new()), recorded_classes)?;
         let run = run.and_then(|run| recorded_config(run).ok());
         let recorded = run.as_ref().map(|run| {
-            let segmentation = (run.task == TaskKind::Segmentation).then(|| run.segmenter());
-            let detection = (run.task == TaskKind::Detection).then(|| run.detector());
+            let (segmentation, detection) = (Heads::of_config(run), Heads::of_config(run));
             Recorded { model: run.model.clone(), ssm: run.model.ssm, segmentation, detection }
         });
         let step = Some(checkpoint.state.step);
@@ -212,9 +208,9 @@ impl WeightsSource {
 
     /// Classes of the head, if any.
     pub fn num_classes(&self) -> Option<usize> {
-        let heads = MASK_HEADS.into_iter().chain([DECODE_HEAD, "head.bias"]);
-        let bias = heads.into_iter().find_map(|head| self.arrays.state.array(head));
-        bias.map(|bias| bias.values.len())
+        let heads = SegmenterConfig::CLASSES.iter().chain(DetectorConfig::CLASSES);
+        let mut heads = heads.copied().chain(["head.bias"]);
+        heads.find_map(|head| Some(self.arrays.state.array(head)?.values.len()))
     }
 
     /// The model `given`, else the recorded one, else the one inferred from the shapes.

@@ -5,7 +5,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
 
+use burn::tensor::Device;
 use serde_json::Value;
+use vim_dense::detection::DetectorConfig;
+use vim_model::{Names, Preset, VimConfig};
 
 use crate::support::{
     self, Bench, assert_code, assert_parts, assert_says, parsed, read_json, repository, set,
@@ -49,6 +52,62 @@ fn import_export_import_is_bit_identical() {
     let forced = vim_train(&[&"export", &at("1.safetensors"), &"-o", &at("5.pth"), &"--force"]);
     assert_code(&forced, 0);
     assert_code(&vim_train(&[&"export", &at("1.safetensors"), &"-o", &at("6.onnx")]), 2);
+}
+
+#[test]
+fn a_detector_goes_through_detectron2_s_names_unchanged() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let backbone = VimConfig {
+        image_size: 64.into(),
+        depth: 2,
+        d_model: 8,
+        d_state: 2,
+        ..DetectorConfig::backbone(Preset::Tiny)
+    };
+    let heads = DetectorConfig { channels: 4, box_features: 6, ..DetectorConfig::default() };
+    let model = heads.init(&backbone, 3, &Device::flex(), 7).unwrap();
+    let arrays = model.state(Names::Pytorch).unwrap();
+    fs::write(at("1.pth"), arrays.to_pytorch().unwrap()).unwrap();
+
+    let first =
+        json(&vim_train(&[&"import", &at("1.pth"), &"-o", &at("2.safetensors"), &"--json"]));
+    assert_eq!((&first["num_classes"], &first["model"]["depth"]), (&3.into(), &2.into()));
+    assert_eq!(
+        (&first["model"]["rope"], &first["model"]["image_size"]),
+        (&"both".into(), &64.into())
+    );
+    let heads = &first["detection"];
+    assert_eq!((&heads["channels"], &heads["box_features"]), (&4.into(), &6.into()));
+    assert_eq!(first["parameters"], model.num_parameters());
+    assert_eq!(first["description"], "inferred from the shapes");
+    let shown = vim_train(&[&"import", &at("1.pth")]);
+    assert_parts(
+        &stdout(&shown),
+        &["assumed", "rope both", "detection.anchor_size 8", "[detection]"],
+    );
+
+    // By an archive and by safetensors, both under the original's names.
+    for (name, back) in [("3.pth", "4.safetensors"), ("5.safetensors", "6.safetensors")] {
+        assert_code(&vim_train(&[&"export", &at("2.safetensors"), &"-o", &at(name)]), 0);
+        assert_code(&vim_train(&[&"import", &at(name), &"-o", &at(back)]), 0);
+        let same = fs::read(at("2.safetensors")).unwrap() == fs::read(at(back)).unwrap();
+        assert!(same, "{name}");
+    }
+    assert!(fs::read(at("1.pth")).unwrap() == fs::read(at("3.pth")).unwrap(), "the same bytes");
+    let recorded = json(&vim_train(&[&"import", &at("2.safetensors"), &"--json"]));
+    assert_eq!(recorded["description"], "as recorded with the weights");
+    assert_eq!(recorded["detection"], first["detection"]);
+
+    let refused = vim_train(&[&"import", &at("1.pth"), &"--classes", &"2"]);
+    assert_says(&refused, 1, &["1.pth is a detector", "--classes"]);
+    let other = repository("configs/debug.toml");
+    let refused = vim_train(&[&"import", &at("1.pth"), &"--config", &other]);
+    assert_says(&refused, 65, &["1.pth is a detector", "task = \"detection\""]);
+    let short = arrays.filtered(|name| !name.starts_with("backbone.net.patch_embed"));
+    fs::write(at("7.pth"), short.to_pytorch().unwrap()).unwrap();
+    let refused = vim_train(&[&"import", &at("7.pth")]);
+    assert_says(&refused, 65, &["7.pth is a detector", "patch_embed.proj.weight"]);
 }
 
 #[test]
