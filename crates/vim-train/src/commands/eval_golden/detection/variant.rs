@@ -48,6 +48,9 @@ pub(super) struct Variant {
     pub(super) classes: usize,
     /// Of each image its height and width.
     pub(super) sizes: Vec<[usize; 2]>,
+    /// `[model]` and `[detection]`, where they are not as in the original's small cascade.
+    model: Option<VimConfig>,
+    detection: Option<DetectorConfig>,
 }
 
 impl Variant {
@@ -60,7 +63,7 @@ impl Variant {
             (true, false) => Rope::Hidden,
             (true, true) => Rope::Both,
         };
-        let heads = DetectorConfig {
+        let small = DetectorConfig {
             channels: self.channels,
             box_features: 24,
             anchor_size: 2.0,
@@ -72,7 +75,8 @@ impl Variant {
             box_samples: 32,
             ..DetectorConfig::default()
         };
-        let backbone = VimConfig {
+        let heads = self.detection.clone().unwrap_or(small);
+        let of_small = VimConfig {
             image_size: self.img.into(),
             patch_size: 16,
             depth: self.depth,
@@ -81,9 +85,9 @@ impl Variant {
             // The original drops it.
             class_token: ClassToken::None,
             rope,
-            drop_path: 0.0,
             ..VimConfig::default()
         };
-        Ok((heads, backbone))
+        let backbone = self.model.clone().unwrap_or(of_small);
+        Ok((heads, VimConfig { drop_path: 0.0, ..backbone }))
     }
 }
