@@ -2,7 +2,7 @@
 """Exports weights and checks that PyTorch computes the same from them as vim-train does.
 
     python3 scripts/check_export.py WEIGHTS [--vim-train target/release/vim-train] [--tolerance 1e-4]
-    python3 scripts/check_export.py WEIGHTS --config FILE.toml       of a segmenter; its run has a config.toml
+    python3 scripts/check_export.py WEIGHTS --config FILE.toml       of a segmenter or detector; a run has a config.toml
 
 WEIGHTS is anything that `vim-train export` takes. The script exports them to a .pth and loads that with
 torch.load(weights_only=True). Then it imports and exports that file again: the arrays must be the same bits.
@@ -13,7 +13,12 @@ determine. A segmenter: loads a plain UperNet (torch_segmenter.py; zoh, no class
 saves that with classes balanced, and compares what vim-train predicts from it: the classes of all pixels where the two
 largest logits are further apart than the tolerance.
 
-Needs torch and numpy. Written from the published formulas; exits 1 where they disagree.
+A detector: loads a plain Cascade Mask R-CNN (torch_detector.py; zoh, no class token, small images) by
+load_state_dict(strict=True), saves that with scores spread, and has `vim-train eval-golden` compare everything on two
+random images: features, proposals, the cascade, losses, gradients, boxes (1e-3 px), classes (equal), scores, masks.
+
+Needs torch and numpy, of a detector's boxes torchvision where it is installed. Written from the published formulas;
+exits 1 where they disagree.
 """
 
 import argparse
@@ -29,6 +34,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+import detector_arrays
+import torch_boxes
+import torch_detector
 import torch_segmenter
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -128,7 +136,7 @@ def pictures(folder, count, side, full):
     return paths, (images - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
 
 
-def classifier(run, folder, exported, state, args):
+def classifier(run, folder, exported, state, _, args):
     """Whether the logits are the same."""
     assert all(value.dtype == torch.float32 for value in state.values())
     model = json.loads(run("import", exported, "--json"))["model"]
@@ -179,10 +187,38 @@ def segmenter(run, folder, exported, state, config, args):
     return wrong == 0
 
 
+def detector(run, folder, exported, state, config, args):
+    """Whether vim-train computes of two images what PyTorch does."""
+    about = json.loads(run("import", exported, *config, "--json"))
+    section, heads, classes = about["model"], about["detection"], about["num_classes"]
+    side = section["image_size"]
+    net = torch_detector.Net(section, direction)
+    model = torch_detector.Detector(net, section["d_model"], section["patch_size"], heads, classes).eval()
+    model.load_state_dict(state, strict=True)
+    generator = np.random.default_rng(0)
+    sizes = [(side, side * 3 // 4), (side * 4 // 5, side)]
+    scenes = [detector_arrays.scene(generator, side, size, classes, 3 + 2 * i) for i, size in enumerate(sizes)]
+    model.spread(detector_arrays.padded([image for image, *_ in scenes], side, MEAN, STD), sizes)
+    changed, arrays, variant = (os.path.join(folder, name) for name in ("spread.pth", "spread.npz", "spread.json"))
+    torch.save({"model": model.state_dict(), "iteration": 0}, changed)
+    found, description = detector_arrays.described(model, about, scenes, MEAN, STD)
+    np.savez(arrays, **found)
+    with open(variant, "w") as file:
+        json.dump(description, file)
+    count = sum(len(found[f"eval.classes{image}"]) for image in range(len(scenes)))
+    kinds = len(np.unique(np.concatenate([found[f"eval.classes{image}"] for image in range(len(scenes))])))
+    command = ("eval-golden", "--weights", changed, "--arrays", arrays, "--variant", variant, "--grads", "--device", "cpu")
+    result = subprocess.run([args.vim_train, *command], stdout=subprocess.PIPE, text=True)
+    print(f"{len(state)} tensors, all taken; {classes} classes, {side} px; operations: {torch_boxes.OPERATIONS}")
+    print(f"{count} detections of {kinds} classes in {len(scenes)} images; of all arrays, losses and gradients:")
+    print(result.stdout if result.returncode else result.stdout.strip().splitlines()[-1])
+    return result.returncode == 0 and count > 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("weights")
-    parser.add_argument("--config", help="what a segmenter's weights are of; left out, WEIGHTS/config.toml")
+    parser.add_argument("--config", help="what a segmenter's or a detector's weights are of; left out, WEIGHTS/config.toml")
     parser.add_argument("--vim-train", default="target/release/vim-train")
     parser.add_argument("--images", type=int, default=2)
     parser.add_argument("--tolerance", type=float, default=1e-4)
@@ -201,19 +237,21 @@ def main():
         exported, ours, again = (os.path.join(folder, name) for name in ("1.pth", "2.safetensors", "3.pth"))
         run("export", args.weights, "-o", exported)
         state = load(exported)
-        config = ("--config", config) if "decode_head.conv_seg.bias" in state else ()
-        if config and not config[1]:
-            sys.exit(f"error: {args.weights} is a segmenter: give --config")
+        kind = classifier
+        if "decode_head.conv_seg.bias" in state:
+            kind = segmenter
+            if not config:
+                sys.exit(f"error: {args.weights} is a segmenter: give --config")
+        elif "roi_heads.mask_head.predictor.bias" in state:
+            kind = detector
+        config = ("--config", config) if config and kind is not classifier else ()
         run("import", exported, *config, "-o", ours)
         run("export", ours, "-o", again)
         back = load(again)
         assert list(back) == list(state), "another export has other names"
         is_float = lambda value: value.dtype == torch.float32
         assert all(torch.equal(state[key], back[key]) for key in state if is_float(state[key])), "other numbers"
-        if config:
-            good = segmenter(run, folder, exported, state, config, args)
-        else:
-            good = classifier(run, folder, exported, state, args)
+        good = kind(run, folder, exported, state, config, args)
     sys.exit(0 if good else 1)
 
 
