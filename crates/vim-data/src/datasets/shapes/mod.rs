@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
-use super::{DataConfig, Files, Source, Splits, owned};
+use super::{DataConfig, Files, Source, Splits};
 use crate::dataset::{Dataset, Encoding, Fingerprint};
 use crate::{error::DataError, rng, split::Split, statistics::Statistics};
 
