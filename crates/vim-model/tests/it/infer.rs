@@ -47,9 +47,9 @@ fn sizes_are_found_under_either_naming() {
 
 #[test]
 fn a_backbone_is_found_below_its_prefix() {
-    // Patches that overlap would make this a model of 224 px.
+    // Patches that overlap would make this a model of 232 px.
     let small = VimConfig {
-        image_size: (27 * 16).into(),
+        image_size: (28 * 16).into(),
         patch_size: 16,
         stride: None,
         class_token: ClassToken::None,
