@@ -243,19 +243,19 @@ impl Mixer {
     /// `init_layer_scale`. Its v1 convolves once, from the first token on, and scans the result
     /// both ways.
     pub fn forward(&self, input: Tensor<3>) -> Result<Tensor<3>, KernelError> {
-        let weight = self.out_proj.weight.val();
-        // A power of two is exact, and the weight is the smallest factor.
-        let weight = if self.divide_out { weight * 0.5 } else { weight };
-        let out = if let Some(backward) = &self.backward
+        let sum = if let Some(backward) = &self.backward
             && self.is_fused(&input.device())
         {
             let xz = linear(input, self.in_proj.weight.val(), None, self.precision)?; // [B, L, 2D]
             let (forward, options) = (self.forward.weights(), self.forward.scan_options);
-            let (backward, precision) = (backward.weights(), self.precision);
-            mixer_inner(xz, forward, backward, weight, options, precision, self.recompute)?
+            mixer_inner(xz, forward, backward.weights(), options, self.precision, self.recompute)?
         } else {
-            linear(self.unfused(input)?, weight, None, self.precision)?
+            self.unfused(input)?
         };
+        let weight = self.out_proj.weight.val();
+        // A power of two is exact, and the weight is the smallest factor.
+        let weight = if self.divide_out { weight * 0.5 } else { weight };
+        let out = linear(sum, weight, None, self.precision)?;
         Ok(match &self.gamma {
             Some(gamma) => {
                 let gamma = gamma.val().cast(out.dtype());

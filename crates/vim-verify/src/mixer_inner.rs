@@ -1,4 +1,4 @@
-//! All of a mixer behind its input projection, as one operation, against the f64 loops of its
+//! All of a mixer between its outer projections, as one operation, against the f64 loops of its
 //! parts.
 
 use burn::tensor::{Device, Tensor};
@@ -56,9 +56,6 @@ struct Mixer {
     method: Discretization,
     /// `[B, L, 2D]`.
     xz: Vec<f64>,
-    /// `[D, M]`.
-    out_proj: Vec<f64>,
-    /// `[B, L, M]`.
     grad_y: Vec<f64>,
     ways: [Way; 2],
 }
@@ -106,9 +103,7 @@ impl Mixer {
     ) -> Self {
         let mut numbers = Numbers::new(53);
         let xz = numbers.vec(batch * len * 2 * d_inner, -1.5, 1.5, dtype);
-        let d_model = d_inner / 2;
-        let grad_y = numbers.vec(batch * len * d_model, -1.0, 1.0, dtype);
-        let out_proj = numbers.vec(d_inner * d_model, -0.5, 0.5, Dtype::F32);
+        let grad_y = numbers.vec(batch * len * d_inner, -1.0, 1.0, dtype);
         let mut way = || {
             let mut vec = |count, low, high| numbers.vec(count, low, high, Dtype::F32);
             Way {
@@ -122,7 +117,7 @@ impl Mixer {
             }
         };
         let ways = [way(), way()];
-        Self { batch, len, d_inner, d_state, dt_rank, method, xz, out_proj, grad_y, ways }
+        Self { batch, len, d_inner, d_state, dt_rank, method, xz, grad_y, ways }
     }
 
     fn tokens(&self) -> usize {
@@ -133,11 +128,7 @@ impl Mixer {
         self.dt_rank + 2 * self.d_state
     }
 
-    fn d_model(&self) -> usize {
-        self.d_inner / 2
-    }
-
-    /// The output of a direction before out_proj, the gradient of `xz` and those of its weights.
+    /// The result of a direction, the gradient of `xz` and those of the weights.
     fn direction(&self, number: usize) -> (Vec<f64>, Vec<f64>, Way) {
         let Self { batch, len, d_inner, d_state, dt_rank, .. } = *self;
         let (way, tokens, width) = (&self.ways[number], self.tokens(), self.width());
@@ -178,8 +169,7 @@ impl Mixer {
             c_constant: false,
         };
         let (y, _) = scan.forward();
-        let back = turned(&self.out_proj, [d_inner, self.d_model()]);
-        let grads = scan.backward(&product(&self.grad_y, &back, [tokens, self.d_model(), d_inner]));
+        let grads = scan.backward(&self.grad_y);
         let of_dt = product(
             &grads.delta,
             &turned(&way.dt_proj, [dt_rank, d_inner]),
@@ -239,16 +229,11 @@ impl Mixer {
             Dtype::Bf16 => Precision::Bf16,
         };
         let [ahead, back] = given.clone();
-        let d_model = self.d_model();
-        let out_proj = weight(&self.out_proj, [d_inner, d_model], device);
-        let (proj, recompute) = (out_proj.clone(), self.len > 30);
-        let y = mixer_inner(xz.clone(), ahead, back, proj, options, precision, recompute)?;
-        let upstream = tensor(&self.grad_y, [batch, len, d_model], dtype, device);
+        let y = mixer_inner(xz.clone(), ahead, back, options, precision, self.len > 30)?;
+        let upstream = tensor(&self.grad_y, [batch, len, d_inner], dtype, device);
         let grads = (y.clone() * upstream).sum().backward();
 
-        let sum = |x: Vec<f64>, y: Vec<f64>| -> Vec<f64> {
-            x.iter().zip(&y).map(|(x, y)| x + y).collect()
-        };
+        let sum = |x: Vec<f64>, y: Vec<f64>| x.iter().zip(&y).map(|(x, y)| x + y).collect();
         let [(y_ahead, xz_ahead, ahead), (y_back, xz_back, back)] =
             [0, 1].map(|i| self.direction(i));
         let tolerance = match dtype {
@@ -257,13 +242,8 @@ impl Mixer {
             // A polynomial in delta·A multiplies what its argument was rounded by.
             Dtype::Bf16 => 2.0 * BF16,
         };
-        let (tokens, inner) = (self.tokens(), sum(y_ahead, y_back));
-        let want = product(&inner, &self.out_proj, [tokens, d_inner, d_model]);
-        let of_proj = turned(&inner, [tokens, d_inner]);
-        let of_proj = product(&of_proj, &self.grad_y, [d_inner, tokens, d_model]);
         let mut arrays = vec![
-            ("y", values(y), want, tolerance),
-            ("out_proj", gradient(&out_proj, &grads), of_proj, tolerance),
+            ("y", values(y), sum(y_ahead, y_back), tolerance),
             ("xz", gradient(&xz, &grads), sum(xz_ahead, xz_back), tolerance),
         ];
         for (given, want) in given.iter().zip([ahead, back]) {

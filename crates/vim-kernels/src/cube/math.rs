@@ -37,20 +37,6 @@ pub(crate) fn sigmoid(x: f32, #[comptime] ptx: bool) -> f32 {
     recip(1.0f32 + exp(-x, ptx), ptx)
 }
 
-/// `ln(1 + eˣ)`, to 2e-7 of its value everywhere.
-///
-/// With e = exp(−|x|) and s = e/(2 + e), `ln(1 + e) = 2·atanh(s)`, whose series ends soon as s ≤ ⅓.
-#[cube]
-pub(crate) fn softplus(x: f32, #[comptime] ptx: bool) -> f32 {
-    let e = exp(-x.abs(), ptx);
-    let s = e * recip(2.0f32 + e, ptx);
-    let q = s * s;
-    let series = 1.0f32
-        + q * (0.333_333_34f32
-            + q * (0.2f32 + q * (0.142_857_15f32 + q * (0.111_111_11f32 + q * 0.106f32))));
-    max(x, 0.0f32) + 2.0f32 * s * series
-}
-
 /// x·sigmoid(x), lane by lane.
 #[cube]
 pub(crate) fn silu<N: Size>(x: Vector<f32, N>, #[comptime] ptx: bool) -> Vector<f32, N> {

@@ -1,32 +1,145 @@
 //! The operation on a GPU: which kernels run, on which views of which buffers.
 
+#![expect(unsafe_code, reason = "launching kernels without bounds checks")]
+
 use burn::backend::TensorMetadata;
-use burn::tensor::Shape;
+use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
 use cubecl::zspace::metadata::Metadata;
 
-use super::gate::{gate, ungate};
-use super::weights::{INPUTS, Inputs, Weights, a_log_gradients, prepared};
 use super::{MixerArguments, MixerSpec};
-use crate::conv::{conv_bidirectional, conv_bidirectional_backward};
-use crate::cube::dense;
-use crate::matmul::cube::{Matrix, Output, activations, multiply, weight_gradient};
+use crate::conv::{Taps, conv_bidirectional, conv_bidirectional_backward};
+use crate::cube::halves::add_halves;
+use crate::cube::{cubes, dense, empty};
+use crate::matmul::cube::{Matrix, Output, activations, gather_weights, multiply, weight_gradient};
 use crate::op::{Forward, FusedOp, Tensors};
+use crate::precision::Precision;
 use crate::scan::{ScanArguments, scan_gradients, scan_results};
+
+/// Weights of a direction.
+const WEIGHTS: usize = 7;
+/// Inputs: `xz`, then conv weight, conv bias, x_proj, dt_proj, delta bias, a_log and d of each
+/// direction.
+const INPUTS: usize = 1 + 2 * WEIGHTS;
+/// Index of a direction's first weight.
+const DIRECTIONS: [usize; 2] = [1, 1 + WEIGHTS];
+
+/// Units of a cube.
+const UNITS: u32 = 128;
+
+type Inputs = [CubeTensor; INPUTS];
 
 /// What the backward pass needs beside the inputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Saved {
     projected: CubeTensor,
-    /// The sum of both directions, before the gate.
-    sum: CubeTensor,
-    /// out_proj, in the type of the products.
-    out_proj: CubeTensor,
     /// As [`prepared`] returns them.
     weights: [CubeTensor; 4],
     /// Absent if the backward pass recomputes them.
     chunk_states: Option<CubeTensor>,
+}
+
+/// The weights of both directions in the form of the kernels, the second direction's after the
+/// first's.
+struct Weights {
+    taps: [Taps; 2],
+    /// `[D, R + 2N]` of each.
+    x_proj: Matrix,
+    /// `[R, D]` of each.
+    dt_proj: Matrix,
+    /// `[2·D, N]`.
+    a: CubeTensor,
+    /// `[2·D]`.
+    d: CubeTensor,
+    /// `[2·D]`.
+    delta_bias: CubeTensor,
+}
+
+/// `a [2·D, N] = −exp(a_log)`, `d [2·D]` and `bias [2·D]`, the second direction's after the
+/// first's; one unit per element of `a_log`.
+#[cube(launch_unchecked)]
+#[expect(clippy::too_many_arguments, reason = "three weights of two directions")]
+fn prepare_weights(
+    a_log_ahead: &[f32],
+    a_log_back: &[f32],
+    d_ahead: &[f32],
+    d_back: &[f32],
+    bias_ahead: &[f32],
+    bias_back: &[f32],
+    a: &mut [f32],
+    d: &mut [f32],
+    bias: &mut [f32],
+    states: usize,
+    channels: usize,
+) {
+    let at = ABSOLUTE_POS;
+    if at < states {
+        a[at] = -f32::exp(a_log_ahead[at]);
+        a[states + at] = -f32::exp(a_log_back[at]);
+    }
+    if at < channels {
+        d[at] = d_ahead[at];
+        d[channels + at] = d_back[at];
+        bias[at] = bias_ahead[at];
+        bias[channels + at] = bias_back[at];
+    }
+}
+
+/// Computed from the weights for both passes: the projections in the type of the products, A, the
+/// gains and the step biases.
+fn prepared(inputs: &Inputs, precision: Precision) -> [CubeTensor; 4] {
+    let [fwd, rev] = DIRECTIONS;
+    let matrix = |i: usize| Matrix::weight(&inputs[i]);
+    let projections = [matrix(fwd + 2), matrix(rev + 2), matrix(fwd + 3), matrix(rev + 3)];
+    let own = |i: usize| dense(inputs[i].clone());
+    let a_log = [own(fwd + 5), own(rev + 5)];
+    let [d_inner, d_state] = a_log[0].shape().dims();
+    let client = a_log[0].client.clone();
+    let a = empty(&a_log[0], [2 * d_inner, d_state], DType::F32);
+    let [d, bias] = [(); 2].map(|()| empty(&a, [2 * d_inner], DType::F32));
+    let [a_log_ahead, a_log_back] = a_log;
+    // SAFETY: the weights are dense and have the sizes passed, the results twice those; units
+    // beyond do nothing.
+    unsafe {
+        prepare_weights::launch_unchecked(
+            &client,
+            cubes(&client, (d_inner * d_state).div_ceil(UNITS as usize)),
+            CubeDim::new_1d(UNITS),
+            a_log_ahead.into_buffer_arg(),
+            a_log_back.into_buffer_arg(),
+            own(fwd + 6).into_buffer_arg(),
+            own(rev + 6).into_buffer_arg(),
+            own(fwd + 4).into_buffer_arg(),
+            own(rev + 4).into_buffer_arg(),
+            a.clone().into_buffer_arg(),
+            d.clone().into_buffer_arg(),
+            bias.clone().into_buffer_arg(),
+            d_inner * d_state,
+            d_inner,
+        );
+    }
+    [gather_weights(&projections, precision), a, d, bias]
+}
+
+impl Weights {
+    fn new(inputs: &Inputs, [projections, a, d, delta_bias]: [CubeTensor; 4]) -> Self {
+        let [fwd, _] = DIRECTIONS;
+        let [x_proj, dt_proj] = [fwd + 2, fwd + 3].map(|i| inputs[i].shape().dims::<2>());
+        let pair = |size: [usize; 2], begin: usize| {
+            Matrix::within(&projections, size, begin, size[1]).pair(size[0] * size[1])
+        };
+        Self {
+            taps: DIRECTIONS
+                .map(|direction| [direction, direction + 1].map(|i| dense(inputs[i].clone()))),
+            x_proj: pair(x_proj, 0),
+            dt_proj: pair(dt_proj, 2 * x_proj[0] * x_proj[1]),
+            a,
+            d,
+            delta_bias,
+        }
+    }
 }
 
 /// Sizes of a call, and shapes of its buffers.
@@ -92,11 +205,6 @@ impl Sizes {
         [2 * self.batch, self.len, self.d_inner]
     }
 
-    /// The sum of both directions, gated or not.
-    fn inner(&self) -> [usize; 3] {
-        [self.batch, self.len, self.d_inner]
-    }
-
     /// The convolutions of both directions, `[2·B, L, D]`: input of the scans.
     fn convolved(&self, xz: &CubeTensor, weights: &Weights) -> CubeTensor {
         let u = activations(xz, self.both(), self.spec.precision);
@@ -116,16 +224,10 @@ impl Sizes {
         projected: &CubeTensor,
         weights: &Weights,
     ) -> ScanArguments<CubeBackend> {
-        let precision = self.spec.precision;
-        let delta = activations(projected, self.both(), precision);
+        // The step sizes before bias and softplus.
+        let delta = activations(projected, self.both(), self.spec.precision);
         let (steps, out) = (self.columns(projected, self.dt_rank), self.per_direction(&delta));
-        if self.spec.scan().steps_given {
-            let bias = Some(&weights.delta_bias);
-            multiply(&steps, &weights.dt_proj, bias, &out, Output::Softplus, precision);
-        } else {
-            // The step sizes before bias and softplus.
-            self.multiply(&steps, &weights.dt_proj, &out, Output::Overwrite);
-        }
+        self.multiply(&steps, &weights.dt_proj, &out, Output::Overwrite);
         ScanArguments {
             u: u.clone(),
             delta,
@@ -133,20 +235,14 @@ impl Sizes {
             b: self.states(projected, 0),
             c: self.states(projected, 1),
             d: weights.d.clone(),
-            // Absent.
-            z: view(xz, 0, &[1, 1, 1], &[1, 1, 1]),
+            z: self.half(xz, 1),
             delta_bias: weights.delta_bias.clone(),
         }
     }
 }
 
 /// A view of a buffer from element `first` on.
-pub(super) fn view(
-    of: &CubeTensor,
-    first: usize,
-    shape: &[usize],
-    strides: &[usize],
-) -> CubeTensor {
+fn view(of: &CubeTensor, first: usize, shape: &[usize], strides: &[usize]) -> CubeTensor {
     let mut tensor = of.clone();
     tensor.handle = tensor.handle.offset_start((first * of.dtype.size()) as u64);
     tensor.meta = Box::new(Metadata::new(Shape::from(shape.to_vec()), strides.to_vec()));
@@ -174,26 +270,9 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         sizes.multiply(&sizes.per_direction(&u), &weights.x_proj, &out, Output::Overwrite);
         let arguments = sizes.scan_arguments(&xz, &u, &projected, &weights);
         let save_states = save && !self.recompute;
-        let (ways, _, chunk_states) = scan_results(arguments, self.scan(), save_states);
-        let inner = || activations(&xz, sizes.inner(), self.precision);
-        let (gated, sum) = (inner(), save.then(inner));
-        gate(&ways, &sizes.half(&xz, 1), sum.as_ref(), &gated);
-        drop(ways);
-        let out_proj = Matrix::rounded_weight(&inputs[1], self.precision);
-        let [_, d_model] = out_proj.shape().dims();
-        let y = activations(&xz, [sizes.batch, sizes.len, d_model], self.precision);
-        multiply(
-            &Matrix::dense(&gated, [sizes.tokens(), sizes.d_inner]),
-            &Matrix::weight(&out_proj),
-            None,
-            &Matrix::dense(&y, [sizes.tokens(), d_model]),
-            Output::Overwrite,
-            self.precision,
-        );
-        let saved = sum.map(|sum| {
-            (inputs, Saved { projected, sum, out_proj, weights: prepared, chunk_states })
-        });
-        (y, [], saved)
+        let (y, _, chunk_states) = scan_results(arguments, self.scan(), save_states);
+        let saved = Saved { projected, weights: prepared, chunk_states };
+        (y, [], save.then_some((inputs, saved)))
     }
 
     fn backward(
@@ -203,7 +282,7 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         _wanted: [bool; INPUTS],
     ) -> [Option<CubeTensor>; INPUTS] {
         let xz = dense(inputs[0].clone());
-        let Saved { projected, sum, out_proj, weights, chunk_states } = saved;
+        let Saved { projected, weights, chunk_states } = saved;
         let weights = Weights::new(&inputs, weights);
         let sizes = Sizes::new(&xz, &weights, self);
         let u = sizes.convolved(&xz, &weights);
@@ -215,13 +294,12 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         });
         let grad_projected = activations(&xz, [2, sizes.tokens(), sizes.pitch()], self.precision);
         let into = [sizes.states(&grad_projected, 0), sizes.states(&grad_projected, 1)];
-        let grad_xz = activations(&xz, xz.shape(), self.precision);
-        let (grad_sum, grad_out_proj) =
-            self.through_gate(grad, &xz, &grad_xz, &sum, &out_proj, sizes);
-        drop(sum);
-        let [grad_u, grad_delta, grad_a, _, _, grad_d, _, grad_bias] =
-            scan_gradients(grad_sum, arguments, chunk_states, self.scan(), into);
+        let [grad_u, grad_delta, grad_a, _, _, grad_d, grad_z, grad_bias] =
+            scan_gradients(grad, arguments, chunk_states, self.scan(), into);
         a_log_gradients(&grad_a, &a);
+        let grad_xz = activations(&xz, xz.shape(), self.precision);
+        add_halves(&grad_z, &sizes.half(&grad_xz, 1), 2 * sizes.d_inner);
+        drop(grad_z);
 
         let (of_delta, of_u) = (sizes.per_direction(&grad_delta), sizes.per_direction(&grad_u));
         let of_steps = sizes.columns(&grad_projected, sizes.dt_rank);
@@ -250,37 +328,32 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         }
         let mut weights = weights.into_iter();
         let mut next = || weights.next().expect("invariant: seven weights of each direction");
-        std::array::from_fn(|i| {
-            Some(match i {
-                0 => grad_xz.clone(),
-                1 => grad_out_proj.clone(),
-                _ => next(),
-            })
-        })
+        std::array::from_fn(|i| Some(if i == 0 { grad_xz.clone() } else { next() }))
     }
 }
 
-impl MixerSpec {
-    /// The gradients of the sum of both directions and of out_proj; writes that of the gate into
-    /// its half of `grad_xz`.
-    fn through_gate(
-        self,
-        grad: CubeTensor,
-        xz: &CubeTensor,
-        grad_xz: &CubeTensor,
-        sum: &CubeTensor,
-        out_proj: &CubeTensor,
-        sizes: Sizes,
-    ) -> (CubeTensor, CubeTensor) {
-        let grad = dense(grad);
-        let [.., d_model] = grad.shape().dims::<3>();
-        let rows = Matrix::dense(&grad, [sizes.tokens(), d_model]);
-        let [grad_sum, gated] = [(); 2].map(|()| activations(xz, sizes.inner(), self.precision));
-        let inner = |of: &CubeTensor| Matrix::dense(of, [sizes.tokens(), sizes.d_inner]);
-        let back = Matrix::weight(out_proj).transposed();
-        let out = inner(&grad_sum);
-        multiply(&rows, &back, None, &out, Output::Overwrite, self.precision);
-        ungate(&grad_sum, sum, &sizes.half(xz, 1), &sizes.half(grad_xz, 1), &gated);
-        (grad_sum, weight_gradient(&inner(&gated), &rows, self.precision))
+#[cube(launch_unchecked)]
+fn multiply_by(grad: &mut [f32], a: &[f32], count: usize) {
+    let at = ABSOLUTE_POS;
+    if at < count {
+        grad[at] *= a[at];
+    }
+}
+
+/// Turns the gradient of `a = −exp(a_log)` into that of `a_log`, which is `grad·a`: of both
+/// directions, in place.
+fn a_log_gradients(grad: &CubeTensor, a: &CubeTensor) {
+    let client = grad.client.clone();
+    let count = grad.shape().num_elements();
+    // SAFETY: both have `count` elements; units beyond do nothing.
+    unsafe {
+        multiply_by::launch_unchecked(
+            &client,
+            cubes(&client, count.div_ceil(UNITS as usize)),
+            CubeDim::new_1d(UNITS),
+            grad.clone().into_buffer_arg(),
+            a.clone().into_buffer_arg(),
+            count,
+        );
     }
 }

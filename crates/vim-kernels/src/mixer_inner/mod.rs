@@ -1,11 +1,7 @@
-//! A bidirectional mixer behind its input projection, as one operation.
+//! A bidirectional mixer between its outer projections, as one operation.
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-mod gate;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-mod weights;
 
 use burn::tensor::{DType, Device, Tensor};
 
@@ -62,24 +58,20 @@ impl MixerSpec {
             options: self.options,
             bidirectional: true,
             has_d: true,
-            // The gate is applied once, to the sum of both directions.
-            has_z: false,
+            has_z: true,
             has_delta_bias: true,
             b_constant: false,
             c_constant: false,
             compact_states: true,
-            // The product that makes the steps ends with it, where it is our own.
-            steps_given: self.precision == Precision::Bf16,
         }
     }
 }
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 tensors! {
-    /// `xz` and `out_proj`, then the weights of both directions, shapes as in
-    /// [`DirectionWeights`].
-    MixerArguments, 16: {
-        xz, out_proj,
+    /// `xz`, then the weights of both directions, shapes as in [`DirectionWeights`].
+    MixerArguments, 15: {
+        xz,
         conv_weight_fwd, conv_bias_fwd, x_proj_fwd, dt_proj_fwd, delta_bias_fwd, a_log_fwd, d_fwd,
         conv_weight_rev, conv_bias_rev, x_proj_rev, dt_proj_rev, delta_bias_rev, a_log_rev, d_rev,
     }
@@ -88,25 +80,22 @@ tensors! {
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 fused_op! {
     Cube:
-    MixerBackend::mixer_inner(MixerSpec, MixerArguments, 16) -> Single { y }
+    MixerBackend::mixer_inner(MixerSpec, MixerArguments, 15) -> Single { y }
 }
 
-/// Convolutions, projections and scans of both directions over `xz`, the sum of their outputs, and
-/// its projection.
+/// Convolutions, projections and scans of both directions over `xz`, and the sum of their outputs.
 ///
 /// `causal_conv1d_bidirectional` with silu on the first half of `xz`, the projections `x_proj` and
-/// `dt_proj`, then `selective_scan_bidirectional`, gated by the second half, and `out_proj`. One
-/// node of the graph, which saves `xz`, the projections, the sum before the gate, the prepared
-/// weights and the chunk states, in the type of `xz`. The backward pass recomputes convolutions,
-/// step sizes and the gated sum. Nothing is concatenated.
+/// `dt_proj`, then `selective_scan_bidirectional`, gated by the second half. One node of the graph,
+/// which saves `xz`, the projections, the prepared weights and the chunk states, in the type of
+/// `xz`. The backward pass recomputes the convolutions and the step sizes. Nothing is concatenated.
 ///
 /// With `recompute` the backward pass also recomputes the chunk states, most of the saved memory.
 ///
 /// # Shapes
 ///
 /// - `xz`: `[B, L, 2D]`, of the activations' type of `precision`
-/// - `out_proj`: `[D, M]`, f32
-/// - result: `[B, L, M]`, of the type of `xz`
+/// - result: `[B, L, D]`, of the same
 ///
 /// # Errors
 ///
@@ -117,12 +106,11 @@ fused_op! {
 /// # Source
 ///
 /// Zhu et al. 2024, algorithm 1; `mamba_inner_fn_no_out_proj` of the original, once for each
-/// direction, and its `out_proj`.
+/// direction.
 pub fn mixer_inner(
     xz: Tensor<3>,
     fwd: DirectionWeights,
     rev: DirectionWeights,
-    out_proj: Tensor<2>,
     options: ScanOptions,
     precision: Precision,
     recompute: bool,
@@ -146,15 +134,11 @@ pub fn mixer_inner(
         width == 2 * d_inner && xz.dtype() == precision.activations(),
         format!("[B, L, 2D] in {}", precision.activations().name()),
     )?;
-    let [rows, d_model] = out_proj.dims();
-    let expected = format!("[D, M] with D = {d_inner}");
-    expect(OPERATION, "out_proj", &[rows, d_model], rows == d_inner, expected)?;
     check_size(batch, len, d_inner, d_state, spec)?;
-    check_rows(OPERATION, batch * len, d_model)?;
     for operation in ["causal_conv1d", "selective_scan", OPERATION] {
         record_run(operation, Implementation::Kernel);
     }
-    Ok(on_cubecl(xz, [fwd, rev], out_proj, spec))
+    Ok(on_cubecl(xz, [fwd, rev], spec))
 }
 
 impl DirectionWeights {
@@ -209,16 +193,10 @@ fn check_size(
 }
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-fn on_cubecl(
-    xz: Tensor<3>,
-    [fwd, rev]: [DirectionWeights; 2],
-    out_proj: Tensor<2>,
-    spec: MixerSpec,
-) -> Tensor<3> {
+fn on_cubecl(xz: Tensor<3>, [fwd, rev]: [DirectionWeights; 2], spec: MixerSpec) -> Tensor<3> {
     use burn::backend::Dispatch;
     let arguments = MixerArguments {
         xz: xz.into_dispatch(),
-        out_proj: out_proj.into_dispatch(),
         conv_weight_fwd: fwd.conv_weight.into_dispatch(),
         conv_bias_fwd: fwd.conv_bias.into_dispatch(),
         x_proj_fwd: fwd.x_proj.into_dispatch(),
@@ -238,6 +216,6 @@ fn on_cubecl(
 }
 
 #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
-fn on_cubecl(_: Tensor<3>, _: [DirectionWeights; 2], _: Tensor<2>, _: MixerSpec) -> Tensor<3> {
+fn on_cubecl(_: Tensor<3>, _: [DirectionWeights; 2], _: MixerSpec) -> Tensor<3> {
     unreachable!("invariant: a device without kernels was refused")
 }

@@ -81,8 +81,6 @@ pub(crate) struct ScanSpec {
     pub(crate) c_constant: bool,
     /// Whether a GPU saves chunk states in the type of u rather than in f32.
     pub(crate) compact_states: bool,
-    /// Whether delta has its bias and softplus already. Gradients are those of what it had been.
-    pub(crate) steps_given: bool,
 }
 
 impl ScanSpec {
@@ -102,7 +100,6 @@ impl ScanSpec {
             b_constant,
             c_constant,
             compact_states: false,
-            steps_given: false,
         }
     }
 

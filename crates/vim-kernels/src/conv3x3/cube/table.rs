@@ -53,14 +53,7 @@ pub(super) fn gradient(
 
 fn pipelined(form: MatmulForm, tile: [usize; 2], shared_memory: usize) -> MatmulPlan {
     let planes = planes(tile);
-    let plan = |[stages, depth]: [usize; 2]| MatmulPlan {
-        form,
-        tile,
-        planes,
-        depth,
-        stages,
-        softplus: false,
-    };
+    let plan = |[stages, depth]: [usize; 2]| MatmulPlan { form, tile, planes, depth, stages };
     let fits = |plan: &MatmulPlan| plan.shared_memory(plan.stages) <= shared_memory;
     let [.., least] = PIPELINES;
     PIPELINES.map(plan).into_iter().find(fits).unwrap_or_else(|| plan(least))

@@ -133,9 +133,6 @@ pub(crate) enum Output {
     Overwrite,
     /// Is added to the destination.
     Accumulate,
-    /// Overwrites the destination with its softplus; in bf16 only. Each of several products has a
-    /// bias of its own, one after the other.
-    Softplus,
 }
 
 /// `out = lhs · rhs + bias`, or added to `out`; several products in one launch in bf16, one after
@@ -151,7 +148,6 @@ pub(crate) fn multiply(
     precision: Precision,
 ) {
     if precision != Precision::Bf16 {
-        debug_assert!(output != Output::Softplus, "in bf16 only");
         for ((lhs, rhs), out) in lhs.each().zip(rhs.each()).zip(out.each()) {
             fallback::multiply(&lhs, &rhs, bias, &out, output, precision);
         }
@@ -171,11 +167,10 @@ pub(crate) fn multiply(
     let shared_memory = hardware.max_shared_memory_size;
     let stationary =
         table::weight_stationary(form, [m, n, k], lhs.count, processors, shared_memory);
-    let (mut plan, workers) = match stationary {
+    let (plan, workers) = match stationary {
         Some((plan, workers)) => (plan, Some(workers)),
         None => (table::forward(form, m, n, shared_memory), None),
     };
-    plan.softplus = output == Output::Softplus;
     let tiling = Tiling { plan, workers, part: k, parts: 1 };
     launch(&rounded(lhs), &rounded(rhs), bias, out, [m, n, k], tiling);
 }

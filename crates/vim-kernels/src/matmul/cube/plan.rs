@@ -32,9 +32,6 @@ pub(crate) struct MatmulPlan {
     pub(crate) depth: usize,
     /// Buffers of that many terms: one is multiplied while the others are filled.
     pub(crate) stages: usize,
-    /// Whether the result is the softplus of the product and its bias, of which each of several
-    /// products has its own.
-    pub(crate) softplus: bool,
 }
 
 impl MatmulPlan {

@@ -41,14 +41,7 @@ pub(super) fn forward(form: MatmulForm, m: usize, n: usize, shared_memory: usize
 /// A pipelined plan.
 fn pipelined(form: MatmulForm, tile: [usize; 2], shared_memory: usize) -> MatmulPlan {
     let planes = planes(tile);
-    let plan = |[stages, depth]: [usize; 2]| MatmulPlan {
-        form,
-        tile,
-        planes,
-        depth,
-        stages,
-        softplus: false,
-    };
+    let plan = |[stages, depth]: [usize; 2]| MatmulPlan { form, tile, planes, depth, stages };
     let fits = |plan: &MatmulPlan| plan.shared_memory(plan.stages) <= shared_memory;
     let [.., least] = PIPELINES;
     PIPELINES.map(plan).into_iter().find(fits).unwrap_or_else(|| plan(least))
@@ -73,14 +66,7 @@ pub(super) fn weight_stationary(
         // Sixteen columns per plane, or 32 of many; with few columns, more planes share the rows.
         let across = columns / if columns >= 96 { 32 } else { 16 };
         let along = if across <= 2 { rows / 16 } else { 2 };
-        MatmulPlan {
-            form,
-            tile: [rows, columns],
-            planes: [along, across],
-            depth,
-            stages: 2,
-            softplus: false,
-        }
+        MatmulPlan { form, tile: [rows, columns], planes: [along, across], depth, stages: 2 }
     });
     // A multiprocessor has shared memory for the largest cube and its reserve.
     let cubes = |plan: &MatmulPlan| (shared_memory + RESERVED) / (plan.shared_memory(1) + RESERVED);

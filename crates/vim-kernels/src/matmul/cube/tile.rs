@@ -4,7 +4,6 @@ use cubecl::cmma::{self, MatrixIdent};
 use cubecl::prelude::*;
 
 use super::plan::{Extents, MatmulPlan};
-use crate::cube::math::softplus;
 
 /// Adds the products of all terms of both stages, which begin at vectors `base_lhs` and `base_rhs`,
 /// to a plane's `sums`. The sums of fragment `(i, j)`, which begins at row `16·i` and column `8·j`,
@@ -293,11 +292,6 @@ pub(crate) fn write<O: Float, NO: Size>(
     let lane = UNIT_POS as usize % 32;
     let begin = (UNIT_POS as usize / 32) * comptime!(plan.out().len());
     let (plane_row, plane_column) = plane_begin(plan);
-    let first_bias = if comptime!(plan.softplus) {
-        CUBE_POS_Z as usize * sizes.n as usize
-    } else {
-        0usize.runtime()
-    };
     #[unroll]
     for eight in 0..comptime!(per_plane[0] / 8) {
         #[unroll]
@@ -331,15 +325,9 @@ pub(crate) fn write<O: Float, NO: Size>(
                     let mut offset = Vector::<f32, NO>::empty();
                     #[unroll]
                     for o in 0..lanes {
-                        offset.insert(o, bias[first_bias + column + o]);
+                        offset.insert(o, bias[column + o]);
                     }
                     value += offset;
-                }
-                if comptime!(plan.softplus) {
-                    #[unroll]
-                    for o in 0..lanes {
-                        value.insert(o, softplus(value.extract(o), plan.form.tensor_cores));
-                    }
                 }
                 if comptime!(plan.form.accumulates) {
                     value += Vector::cast_from(addends[comptime!(eight * vectors_per_unit + k)]);

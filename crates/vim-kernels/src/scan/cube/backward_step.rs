@@ -1,12 +1,13 @@
 //! The backward step over one token of a scan, for one channel: the adjoint of
-//! [`forward_step`](super::forward_step::forward_step).
+//! [`forward_step`](super::forward_step::forward_step); and the sums of its gradients of B and C
+//! over a cube's channels, in a fixed order.
 
-use cubecl::ir::Scope;
 use cubecl::prelude::*;
 
 use super::chunks::saved_index;
+use super::coords::{UnitCoords, is_state, token_at};
 use super::forward_step::{Projections, Sum, get, lane, saved, set, state_terms};
-use super::layout::ScanPlan;
+use super::layout::{CHUNK, PLANE, ScanPlan};
 use crate::discretization::factored::Coefficient;
 use crate::real::{Real, Traced};
 
@@ -17,30 +18,11 @@ pub(crate) struct Adjoint {
     pub(crate) h: Array<f32>,
     /// `a_bar[t+1]·∂L/∂h[t+1]`.
     pub(crate) carry: Array<f32>,
-    /// The reverse way's state after the token that it visited last, `t + 1`; of a two-way method.
-    pub(crate) returning: Array<f32>,
     /// The sum of the gradient of a.
     pub(crate) a: Array<f32>,
     /// The gradients of B and C: of the token, or their sums where these are constant.
     pub(crate) b: Array<f32>,
     pub(crate) c: Array<f32>,
-}
-
-/// Adds `c·h` to y, and sets the gradient of C of state `n`, or adds to its sum.
-fn through_output<'a>(
-    scope: &'a Scope,
-    adjoint: &mut AdjointExpand,
-    y: &mut Sum<'a>,
-    [c, h, dy]: [&Traced<'a>; 3],
-    n: usize,
-    plan: ScanPlan,
-) {
-    y.add(c.clone() * h.clone());
-    let mut dc = h.clone() * dy.clone();
-    if plan.spec.c_constant {
-        dc = Traced::new(scope, plan.ptx, get::expand(scope, &adjoint.c, n)) + dc;
-    }
-    set::expand(scope, &mut adjoint.c, n, dc.value());
 }
 
 /// Sums over the states of a pass from which a token's gradients follow.
@@ -52,44 +34,22 @@ pub(crate) struct TokenGrads {
     pub(crate) delta: f32,
 }
 
-/// Of a two-way method, the gradient of the state of the reverse way, and that state before the
-/// token.
-#[derive(Clone)]
-struct Reverse<'a> {
-    dh: Traced<'a>,
-    before: Traced<'a>,
-}
-
 /// The gradient of x = delta·a through `a_bar`. For an exponential decay the slope is a_bar itself,
 /// and its product with the state's gradient, `flow`, is needed anyway.
 fn through_decay<'a>(
     slope: Option<Traced<'a>>,
-    a_bar: &Traced<'a>,
     dh: &Traced<'a>,
     flow: &Traced<'a>,
     before: &Traced<'a>,
-    reverse: Option<&Reverse<'a>>,
 ) -> Traced<'a> {
-    match (slope, reverse) {
-        (Some(slope), None) => dh.clone() * slope * before.clone(),
-        (None, None) => flow.clone() * before.clone(),
-        (slope, Some(reverse)) => {
-            reverse.moved(dh, before) * slope.unwrap_or_else(|| a_bar.clone())
-        }
-    }
-}
-
-impl<'a> Reverse<'a> {
-    /// The gradient of the decay, of both ways.
-    fn moved(&self, dh: &Traced<'a>, before: &Traced<'a>) -> Traced<'a> {
-        dh.clone() * before.clone() + self.dh.clone() * self.before.clone()
+    match slope {
+        Some(slope) => dh.clone() * slope * before.clone(),
+        None => flow.clone() * before.clone(),
     }
 }
 
 /// The adjoint of [`forward_step`] at the `j`-th token of a chunk: from `h[t]`, `h[t-1]` in
-/// `before`, and the gradient `dy` of `Σ c·h`. Of a two-way method the h in that sum is the sum of
-/// both ways', the states of the reverse way are stepped, and what flows into it from the tokens
-/// before is in `before`, too.
+/// `before`, and the gradient `dy` of `Σ c·h`.
 #[cube]
 pub(crate) fn backward_step<W: Size>(
     adjoint: &mut Adjoint,
@@ -119,18 +79,13 @@ pub(crate) fn backward_step<W: Size>(
         let stepped_u = u.clone() * token_factor.clone();
         let half_delta = delta.clone().scale(0.5);
         let by_factors = factored.factors().map(|factor| stepped_u.clone().scale(factor));
-        let (mut group, mut flows) = (None, None);
+        let mut group = None;
         for n in 0..plan.states {
             let state = state_terms(scope, rates, n, factored.backward_state_len(), plan);
             let width = plan.shared_vector_width();
             if n % width == 0 {
                 let at = saved_index::expand(scope, j, n / width, plan);
                 group = Some(saved::expand::<W>(scope, before, at));
-                flows = plan.two_way().then(|| {
-                    let first = plan.saved_vectors();
-                    let at = saved_index::expand(scope, j, first + n / width, plan);
-                    saved::expand::<W>(scope, before, at)
-                });
             }
             let vector = group.expect("invariant: set at the first state");
             let h = number(get::expand(scope, &adjoint.h, n));
@@ -138,76 +93,56 @@ pub(crate) fn backward_step<W: Size>(
             let b = projections.b(scope, &at, n, plan);
             let c = projections.c(scope, &at, n, plan);
             let dh = c.clone() * dy.clone() + number(get::expand(scope, &adjoint.carry, n));
-            let reverse = flows.map(|flows| Reverse {
-                dh: c.clone() * dy.clone() + number(lane::expand::<W>(scope, flows, n % width)),
-                before: number(get::expand(scope, &adjoint.returning, n)),
-            });
-            // The gradient of what drives the state, in both ways.
-            let driven_by = reverse.as_ref().map_or(dh.clone(), |r| dh.clone() + r.dh.clone());
-            if reverse.is_none() {
-                let factors = [&c, &h, &dy];
-                through_output(scope, adjoint, &mut y, factors, n, plan);
+            y.add(c * h.clone());
+            let mut dc = h * dy.clone();
+            if plan.spec.c_constant {
+                dc = number(get::expand(scope, &adjoint.c, n)) + dc;
             }
+            set::expand(scope, &mut adjoint.c, n, dc.value());
 
             let a = state[0].clone();
             let mut da = number(get::expand(scope, &adjoint.a, n));
-            // `drive` is b_bar·u, which only the reverse way needs.
-            let (flow, mut db, a_bar, drive);
+            let (flow, mut db);
             if factored.is_bilinear() {
                 let r = factored.backward_bilinear(&token, &state);
-                a_bar = r.clone().scale(2.0).offset(-1.0);
-                drive = r.clone() * stepped_u.clone();
-                let once = driven_by * r.clone();
-                flow = match &reverse {
-                    None => once.clone().scale(2.0) - dh.clone(),
-                    Some(_) => a_bar.clone() * dh.clone(),
-                };
+                let once = dh.clone() * r.clone();
+                flow = once.clone().scale(2.0) - dh;
                 driven.add(once.clone() * b.clone());
                 db = once.clone() * stepped_u.clone();
                 // Through a_bar and through b_bar, with r² in both.
-                let twice = once * r.clone();
-                let by_decay = match &reverse {
-                    None => twice.clone() * h_before.clone(),
-                    Some(reverse) => reverse.moved(&dh, &h_before) * (r.clone() * r),
-                };
-                let by_drive = twice * (b.clone() * u.clone());
+                let twice = once * r;
+                let by_decay = twice.clone() * h_before.clone();
+                let by_drive = twice * (b * u.clone());
                 ddelta.add(by_decay.clone() * a);
                 ddelta.add(by_drive.clone());
                 da = da + (by_drive * half_delta.clone() + by_decay) * delta.clone();
             } else if factored.goes_via_x() {
                 let step = factored.backward_via_x(&token, &state);
-                drive = step.gain.clone() * by_factors[0].clone();
-                let into_b = driven_by.clone() * b.clone();
-                let gained = driven_by * step.gain;
-                driven.add(gained.clone() * b.clone());
+                let into_b = dh.clone() * b.clone();
+                let gained = dh.clone() * step.gain;
+                driven.add(gained.clone() * b);
                 db = gained * by_factors[0].clone();
-                a_bar = step.a_bar;
-                flow = a_bar.clone() * dh.clone();
-                let slope = step.decay_slope;
+                flow = step.a_bar * dh.clone();
                 // The gradient of x, through a_bar and b_bar.
-                let dx = through_decay(slope, &a_bar, &dh, &flow, &h_before, reverse.as_ref())
+                let dx = through_decay(step.decay_slope, &dh, &flow, &h_before)
                     + into_b * by_factors[1].clone() * step.gain_slope;
                 ddelta.add(dx.clone() * a);
                 da = da + dx * delta.clone();
             } else {
                 let step = factored.backward(&token, &state);
-                let into_b = driven_by.clone() * b.clone();
-                a_bar = step.a_bar;
-                flow = a_bar.clone() * dh.clone();
-                let slope = step.decay_slope;
-                let dx = through_decay(slope, &a_bar, &dh, &flow, &h_before, reverse.as_ref());
+                let into_b = dh.clone() * b;
+                flow = step.a_bar * dh.clone();
+                let dx = through_decay(step.decay_slope, &dh, &flow, &h_before);
                 ddelta.add(dx.clone() * a);
                 da = da + dx * delta.clone();
                 let d_delta = step.d_delta.value(&token_factor);
                 if let Coefficient::PerToken(b_bar) = &step.b_bar {
                     let whole = || (b_bar.clone() * u.clone(), d_delta, b_bar.clone());
-                    drive = by_token.get_or_insert_with(whole).0.clone();
-                    db = driven_by * drive.clone();
+                    db = dh * by_token.get_or_insert_with(whole).0.clone();
                     driven.add(into_b);
                 } else {
                     let b_bar = step.b_bar.value(&token_factor);
-                    drive = b_bar.clone() * u.clone();
-                    db = driven_by * drive.clone();
+                    db = dh * (b_bar.clone() * u.clone());
                     du.add(into_b.clone() * b_bar);
                     let into_b = into_b * u.clone();
                     ddelta.add(into_b.clone() * d_delta);
@@ -218,12 +153,6 @@ pub(crate) fn backward_step<W: Size>(
             }
             if plan.spec.b_constant {
                 db = number(get::expand(scope, &adjoint.b, n)) + db;
-            }
-            if let Some(reverse) = reverse {
-                let returning = a_bar * reverse.before + drive * b;
-                set::expand(scope, &mut adjoint.returning, n, returning.clone().value());
-                let factors = [&c, &(h + returning), &dy];
-                through_output(scope, adjoint, &mut y, factors, n, plan);
             }
             set::expand(scope, &mut adjoint.b, n, db.value());
             set::expand(scope, &mut adjoint.a, n, da.value());
@@ -247,4 +176,180 @@ pub(crate) fn backward_step<W: Size>(
             delta: ddelta.or(&zero).value(),
         }
     })
+}
+
+/// Shared memory of [`reduce_over_channels`], in floats.
+pub(super) fn sums_len(plan: ScanPlan) -> usize {
+    if plan.spec.b_constant && plan.spec.c_constant {
+        1
+    } else if plan.planes {
+        plan.units / PLANE * CHUNK * 2 * HALF
+    } else {
+        CHUNK * 2 * plan.states + 2 * plan.states * plan.units
+    }
+}
+
+/// Lanes of a plane that hold a sum for B; the other lanes hold one for C.
+const HALF: usize = PLANE / 2;
+
+/// Sums the gradients of B and C of the `j`-th token over the cube's channels, or over each
+/// plane's.
+#[cube]
+pub(super) fn reduce_over_channels(
+    sums: &mut Shared<[f32]>,
+    adjoint: &Adjoint,
+    j: usize,
+    #[comptime] plan: ScanPlan,
+) {
+    let unit = UNIT_POS_X as usize;
+    if comptime!(plan.permutes_states()) {
+        let lane = UNIT_POS_X % comptime!(PLANE as u32);
+        let of_b = sum_in_order(&adjoint.b, lane);
+        let of_c = sum_in_order(&adjoint.c, lane);
+        let upper = lane & 4 != 0;
+        let keep = select(upper, of_c, of_b);
+        let send = select(upper, of_b, of_c);
+        let sum = keep + plane_shuffle_xor(send, 4u32);
+        sums[(unit / PLANE * CHUNK + j) * PLANE + unit % PLANE] = sum;
+    } else if comptime!(plan.planes) {
+        // Each round exchanges half of the values with the opposite lane and adds: after five, lane
+        // i has the sum of value i over the plane.
+        let mut values = Array::<f32>::new(PLANE);
+        #[unroll]
+        for n in 0..HALF {
+            let in_bounds = comptime!(n < plan.states);
+            values[n] = if comptime!(in_bounds && !plan.spec.b_constant) {
+                adjoint.b[n]
+            } else {
+                0.0f32.runtime()
+            };
+            values[HALF + n] = if comptime!(in_bounds && !plan.spec.c_constant) {
+                adjoint.c[n]
+            } else {
+                0.0f32.runtime()
+            };
+        }
+        let lane = UNIT_POS_X % comptime!(PLANE as u32);
+        #[unroll]
+        for round in 0..5usize {
+            let half = comptime!(HALF >> round);
+            let upper = lane & comptime!(half as u32) != 0;
+            #[unroll]
+            for i in 0..half {
+                let (low, high) = (values[i], values[i + half]);
+                let keep = select(upper, high, low);
+                let send = select(upper, low, high);
+                values[i] = keep + plane_shuffle_xor(send, comptime!(half as u32));
+            }
+        }
+        sums[(unit / PLANE * CHUNK + j) * PLANE + unit % PLANE] = values[0];
+    } else {
+        let scratch = comptime!(CHUNK * 2 * plan.states);
+        #[unroll]
+        for n in 0..plan.states {
+            sums[scratch + n * plan.units + unit] =
+                if comptime!(plan.spec.b_constant) { 0.0f32.runtime() } else { adjoint.b[n] };
+            sums[scratch + (plan.states + n) * plan.units + unit] =
+                if comptime!(plan.spec.c_constant) { 0.0f32.runtime() } else { adjoint.c[n] };
+        }
+        sync_cube();
+        let mut value = unit;
+        while value < comptime!(2 * plan.states) {
+            let mut sum = 0.0f32;
+            for i in 0..plan.units {
+                sum += sums[scratch + value * plan.units + i];
+            }
+            sums[j * 2 * plan.states + value] = sum;
+            value += plan.units;
+        }
+        sync_cube();
+    }
+}
+
+/// The sum, over 16 lanes, of the state that [`lane_of`] assigns to this lane. Lanes hold their
+/// states in [order](super::coords::order), so that the exchange of groups of four needs no
+/// selection.
+#[cube]
+fn sum_in_order(of: &Array<f32>, lane: u32) -> f32 {
+    let mut values = Array::<f32>::new(HALF);
+    #[unroll]
+    for i in 0..HALF {
+        values[i] = of[i];
+    }
+    #[unroll]
+    for round in 0..4usize {
+        let half = comptime!(HALF >> (round + 1));
+        let across = comptime!((if half >= 4 { 2 * half } else { half }) as u32);
+        let upper = lane & across != 0;
+        #[unroll]
+        for i in 0..half {
+            let (low, high) = (values[i], values[i + half]);
+            values[i] = if comptime!(half >= 4) {
+                low + plane_shuffle_xor(high, across)
+            } else {
+                let keep = select(upper, high, low);
+                let send = select(upper, low, high);
+                keep + plane_shuffle_xor(send, across)
+            };
+        }
+    }
+    values[0]
+}
+
+/// The lane that holds a state's sum, for B or for C.
+#[cube]
+fn lane_of(state: usize, of_c: bool, #[comptime] plan: ScanPlan) -> usize {
+    if comptime!(plan.permutes_states()) {
+        state / 4 * 8 + state % 4 + select(of_c, 4usize, 0usize)
+    } else {
+        state + select(of_c, HALF, 0usize)
+    }
+}
+
+/// Writes the sums of a chunk of `tokens` from step `begin` on as partial gradients of B and C.
+#[cube]
+pub(super) fn write_bc_partials(
+    sums: &Shared<[f32]>,
+    part_b: &mut [f32],
+    part_c: &mut [f32],
+    begin: usize,
+    tokens: usize,
+    pos: &UnitCoords,
+) {
+    let plan = comptime!(pos.plan);
+    let sizes = &pos.sizes;
+    let per_group = sizes.d_inner as usize / sizes.groups as usize;
+    let strips = (per_group + comptime!(plan.units - 1)) / plan.units;
+    let strip = sizes.sweep as usize * strips + CUBE_POS_X as usize % strips;
+    let mut i = UNIT_POS_X as usize;
+    while i < tokens * 2 * plan.states {
+        let j = i / comptime!(2 * plan.states);
+        let value = i % comptime!(2 * plan.states);
+        let of_c = value >= plan.states;
+        let n = if of_c { value - plan.states } else { value };
+        let mut sum = 0.0f32;
+        if comptime!(plan.planes) {
+            let lane = lane_of(n, of_c, plan);
+            #[unroll]
+            for plane in 0..comptime!(plan.units / PLANE) {
+                sum += sums[(plane * CHUNK + j) * PLANE + lane];
+            }
+        } else {
+            sum = sums[i];
+        }
+        if is_state(n, pos) {
+            let state = sizes.first_state as usize + n;
+            let token = (strip * sizes.batch as usize + pos.batch) * sizes.len as usize
+                + token_at(begin + j, pos);
+            let row = (token * sizes.groups as usize + pos.group) * sizes.d_state as usize;
+            if of_c {
+                if comptime!(!plan.spec.c_constant) {
+                    part_c[row + state] = sum;
+                }
+            } else if comptime!(!plan.spec.b_constant) {
+                part_b[row + state] = sum;
+            }
+        }
+        i += plan.units;
+    }
 }

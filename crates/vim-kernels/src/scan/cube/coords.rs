@@ -43,6 +43,8 @@ pub(crate) struct Sizes {
     pub(crate) first_state: u32,
     /// Tokens of a segment, a multiple of the chunk.
     pub(crate) segment: u32,
+    /// The sweep of a two-way method: 0 or 1.
+    pub(crate) sweep: u32,
 }
 
 /// A unit's channel, batch element and segment of the sequence, in a call of these sizes.
@@ -78,7 +80,7 @@ pub(crate) fn unit_coords(sizes: Sizes, #[comptime] plan: ScanPlan) -> UnitCoord
     let strips = (per_group + comptime!(plan.units - 1)) / plan.units;
     let group = CUBE_POS_X as usize / strips;
     let within = (CUBE_POS_X as usize % strips) * plan.units + UNIT_POS_X as usize;
-    let segment = CUBE_POS_Z as usize + comptime!(plan.first_segment);
+    let segment = CUBE_POS_Z as usize;
     let begin = segment * sizes.segment as usize;
     let batch = CUBE_POS_Y as usize;
     let per_direction = sizes.per_direction as usize;
@@ -124,7 +126,6 @@ pub(crate) fn order(#[comptime] plan: ScanPlan) -> usize {
 #[cube]
 pub(crate) fn token_at(step: usize, pos: &UnitCoords) -> usize {
     let plan = comptime!(pos.plan);
-    let step = if comptime!(plan.mirrored) { pos.begin + pos.end - 1 - step } else { step };
     let from_behind = pos.sizes.len as usize - 1 - step;
     if comptime!(plan.spec.bidirectional) {
         let reverse = if comptime!(plan.reverse) { !pos.reversed } else { pos.reversed };
@@ -233,12 +234,7 @@ pub(crate) fn unit_state_terms(
 /// The bias of the unit's delta.
 #[cube]
 pub(crate) fn unit_bias(delta_bias: &[f32], pos: &UnitCoords) -> f32 {
-    let spec = comptime!(pos.plan.spec);
-    if comptime!(spec.has_delta_bias && !spec.steps_given) {
-        delta_bias[pos.weights]
-    } else {
-        0.0f32.runtime()
-    }
+    if comptime!(pos.plan.spec.has_delta_bias) { delta_bias[pos.weights] } else { 0.0f32.runtime() }
 }
 
 /// The gain of the unit's skip connection.

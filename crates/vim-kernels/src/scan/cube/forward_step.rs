@@ -7,7 +7,6 @@ use cubecl::ir::Scope;
 use cubecl::prelude::*;
 
 use super::layout::ScanPlan;
-use crate::cube::math::softplus;
 use crate::discretization::factored::{
     Coefficient, FactoredCoefficients, FactoredMethod, TokenTerms,
 };
@@ -53,6 +52,20 @@ fn ordered(
     values[(start + (order ^ four)) + within]
 }
 
+/// `ln(1 + eˣ)`, to 2e-7 of its value everywhere.
+///
+/// With e = exp(−|x|) and s = e/(2 + e), `ln(1 + e) = 2·atanh(s)`, whose series ends soon as s ≤ ⅓.
+#[cube]
+pub(crate) fn softplus(x: f32, #[comptime] ptx: bool) -> f32 {
+    let e = exp2(-x.abs() * std::f32::consts::LOG2_E, ptx);
+    let s = e * reciprocal(2.0f32 + e, ptx);
+    let q = s * s;
+    let series = 1.0f32
+        + q * (0.333_333_34f32
+            + q * (0.2f32 + q * (0.142_857_15f32 + q * (0.111_111_11f32 + q * 0.106f32))));
+    max(x, 0.0f32) + 2.0f32 * s * series
+}
+
 /// `1/(1 + e⁻ˣ)`.
 #[cube]
 pub(crate) fn sigmoid(x: f32, #[comptime] ptx: bool) -> f32 {
@@ -62,22 +75,8 @@ pub(crate) fn sigmoid(x: f32, #[comptime] ptx: bool) -> f32 {
 /// Delta of a token: bias, then softplus, if enabled.
 #[cube]
 pub(crate) fn step_size(raw: f32, bias: f32, #[comptime] plan: ScanPlan) -> f32 {
-    if comptime!(plan.spec.steps_given) {
-        raw
-    } else {
-        let x = if comptime!(plan.spec.has_delta_bias) { raw + bias } else { raw };
-        if comptime!(plan.spec.options.delta_softplus) { softplus(x, plan.ptx) } else { x }
-    }
-}
-
-/// The derivative of the softplus that delta has passed: `1/(1 + e⁻ˣ) = 1 − e^(−softplus(x))`.
-#[cube]
-pub(crate) fn step_slope(raw: f32, bias: f32, #[comptime] plan: ScanPlan) -> f32 {
-    if comptime!(plan.spec.steps_given) {
-        1.0f32 - exp2(-raw * std::f32::consts::LOG2_E, plan.ptx)
-    } else {
-        sigmoid(raw + bias, plan.ptx)
-    }
+    let x = if comptime!(plan.spec.has_delta_bias) { raw + bias } else { raw };
+    if comptime!(plan.spec.options.delta_softplus) { softplus(x, plan.ptx) } else { x }
 }
 
 /// B and C of a token: rows of a tile in shared memory, or the channel's own constants.

@@ -11,8 +11,7 @@ use crate::cube::{has_planes, has_ptx};
 use crate::discretization::factored::FactoredMethod;
 use crate::scan::{ScanArguments, ScanSpec};
 
-/// Tokens that are loaded together. A one-way method saves the state before every such chunk, and
-/// its backward pass holds the states of one.
+/// Tokens between saved states, and tokens whose states the backward pass holds at once.
 pub(crate) const CHUNK: usize = 8;
 
 /// Widest vector of states.
@@ -51,11 +50,6 @@ pub(crate) struct ScanPlan {
     pub(crate) spec: ScanSpec,
     /// Whether this pass walks the tokens from the last to the first.
     pub(crate) reverse: bool,
-    /// Whether each segment's steps are counted from its last token: a walk the other way through
-    /// the same segments.
-    pub(crate) mirrored: bool,
-    /// The first segment that runs: 1 where the first one's end is of no use.
-    pub(crate) first_segment: usize,
     /// States per unit: all of them, or a part if there are more than it can hold.
     pub(crate) states: usize,
     /// Whether the passes together have more states than N.
@@ -89,24 +83,8 @@ impl ScanPlan {
     }
 
     /// Whether the outputs of two sweeps are averaged.
-    pub(crate) fn two_way(self) -> bool {
+    pub(crate) fn halved(self) -> bool {
         self.spec.sweeps() == 2
-    }
-
-    /// Tokens between saved states, and of a chunk of the backward scan; see [`chunk`].
-    pub(crate) fn chunk(self) -> usize {
-        chunk(self.spec)
-    }
-
-    /// Vectors of states that the backward scan stores in shared memory for a token and way.
-    pub(crate) fn saved_vectors(self) -> usize {
-        self.states / self.shared_vector_width()
-    }
-
-    /// The plan of a kernel that walks the segments only for their ends, in tiles of `tile` tokens:
-    /// all but the last one, or, where each one's end begins the one before, all but the first.
-    pub(super) fn of_ends(self, tile: usize, mirrored: bool, backwards: bool) -> Self {
-        Self { tile, mirrored, first_segment: usize::from(backwards), ..self }
     }
 
     /// Whether this pass multiplies its output by the gate.
@@ -163,11 +141,6 @@ impl ScanPlan {
         if used && self.copy_width > 0 { 2 * CHUNK * self.units } else { 1 }
     }
 
-    /// Step sizes that a cube of the backward scan stores, unless they are given.
-    pub(crate) fn steps_len(self) -> usize {
-        if self.spec.steps_given { 1 } else { self.chunk() * self.units }
-    }
-
     /// Tokens that the backward loop loads ahead of their use: as many as registers allow.
     pub(crate) fn read_ahead(self) -> usize {
         if self.factored().b_bar_is_per_token() { 2 } else { 1 }
@@ -197,9 +170,6 @@ pub(super) struct Layout {
     pub(super) shape: Shape,
     /// Strips of channels in a group, a cube's each.
     pub(super) strips: usize,
-    /// Sweeps, each of which is a pass. The backward scan takes both ways of a two-way method in
-    /// one.
-    sweeps: usize,
     /// Passes over the states in a sweep.
     state_passes: usize,
     /// Tokens of a segment.
@@ -236,10 +206,7 @@ impl Layout {
         let states = d_state.div_ceil(state_passes);
         let per_group = d_inner / groups;
         let planes = has_planes(&arguments.u.client);
-        let chunk = chunk(spec);
-        let sweeps = if backward { 1 } else { spec.sweeps() };
-        // The backward pass stores a chunk's states in shared memory, four bytes each; those of
-        // two ways for half as many tokens.
+        // The backward pass stores a chunk's states in shared memory, four bytes each.
         let fits = |units: usize| {
             let saved = CHUNK * states * units * size_of::<f32>();
             let sums = if planes { 32 * units } else { 2 * states * (units + CHUNK) * 4 };
@@ -266,12 +233,10 @@ impl Layout {
         let plan = ScanPlan {
             spec,
             reverse: spec.options.reverse,
-            mirrored: false,
-            first_segment: 0,
             states,
             ragged: states * state_passes != d_state,
             units,
-            tile: if backward { chunk } else { 4 * CHUNK },
+            tile: if backward { CHUNK } else { 4 * CHUNK },
             first: true,
             last: true,
             segmented: segment < len,
@@ -282,7 +247,7 @@ impl Layout {
             ptx: has_ptx(&arguments.u),
             planes,
         };
-        Self { shape, strips, sweeps, state_passes, segment, plan }
+        Self { shape, strips, state_passes, segment, plan }
     }
 
     pub(super) fn segments(&self) -> usize {
@@ -290,11 +255,11 @@ impl Layout {
     }
 
     pub(super) fn chunks(&self) -> usize {
-        self.shape.len.div_ceil(self.plan.chunk())
+        self.shape.len.div_ceil(CHUNK)
     }
 
     pub(super) fn passes(&self) -> Vec<Pass> {
-        let count = self.sweeps * self.state_passes;
+        let count = self.plan.spec.sweeps() * self.state_passes;
         (0..count)
             .map(|i| Pass {
                 sweep: i / self.state_passes,
@@ -310,7 +275,7 @@ impl Layout {
             reverse: self.plan.reverse ^ (pass.sweep == 1),
             first: pass.first,
             last: pass.last,
-            save: save && pass.sweep == 0,
+            save,
             leaves_state: pass.sweep == 0,
             ..self.plan
         }
@@ -327,21 +292,16 @@ impl Layout {
             groups as u32,
             (pass.part * self.plan.states) as u32,
             self.segment as u32,
+            pass.sweep as u32,
         )
     }
 
     pub(super) fn cubes(&self) -> CubeCount {
-        self.cubes_of(self.segments())
-    }
-
-    /// The cubes of a kernel with a plan [of ends](ScanPlan::of_ends).
-    pub(super) fn cubes_of_ends(&self) -> CubeCount {
-        self.cubes_of(self.segments() - 1)
-    }
-
-    fn cubes_of(&self, segments: usize) -> CubeCount {
-        let Shape { batch, groups, .. } = self.shape;
-        CubeCount::Static((groups * self.strips) as u32, batch as u32, segments as u32)
+        CubeCount::Static(
+            (self.shape.groups * self.strips) as u32,
+            self.shape.batch as u32,
+            self.segments() as u32,
+        )
     }
 
     pub(super) fn units(&self) -> CubeDim {
@@ -363,12 +323,6 @@ fn copy_width(arguments: &ScanArguments<CubeBackend>, per_group: usize) -> usize
     let absent = z.meta.shape().num_elements() == 1;
     let all = fits(&arguments.u) && fits(&arguments.delta) && (absent || fits(z));
     if per_group.is_multiple_of(width) && all { width } else { 0 }
-}
-
-/// Tokens between saved states, and of a chunk of the backward scan. A two-way method stores two
-/// states for each of them.
-fn chunk(spec: ScanSpec) -> usize {
-    CHUNK / spec.sweeps()
 }
 
 /// Tokens per segment if `segments` fit on the device: at least one segment, and none shorter than

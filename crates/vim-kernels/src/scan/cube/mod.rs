@@ -4,17 +4,12 @@
 
 mod backward;
 mod backward_step;
-mod channel_sums;
 mod chunks;
 mod coords;
 mod forward;
 mod forward_step;
 mod layout;
-mod partial_sums;
 mod segments;
-#[cfg(all(test, feature = "wgpu"))]
-mod tests;
-mod two_way;
 
 use burn::backend::ops::FloatTensorOps;
 use burn::tensor::DType;
@@ -27,13 +22,13 @@ use crate::cube::halves::add_halves;
 use crate::cube::strides::fits_u32_index;
 use crate::cube::{dense, elem, empty};
 use crate::op::{Forward, FusedOp};
-use backward::{TokenGradTensorsLaunch, scan_backward};
+use backward::{
+    PartialSumsLaunch, TableLaunch, TablesLaunch, TokenGradTensorsLaunch, add_rows, scan_backward,
+};
 use coords::{RowsLaunch, ScanTensorsLaunch};
 use forward::scan_forward;
-use layout::{CHUNK, Layout, MAX_STATE_VECTOR, Pass, ScanPlan, Shape};
-use partial_sums::{PartialSumsLaunch, add_partial_sums};
-use segments::{carried_states, segment_ends, segment_outflows};
-use two_way::save_flows;
+use layout::{Layout, MAX_STATE_VECTOR, Shape};
+use segments::{carry_over, segment_ends, segment_outflows};
 
 impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
     type Inputs = ScanArguments<CubeBackend>;
@@ -46,7 +41,6 @@ impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
     ) -> Forward<CubeBackend, Self::Saved, 1> {
         let saved = save.then(|| inputs.clone());
         let (y, last_state, chunk_states) = scan_results(inputs, self, save);
-        let y = if self.bidirectional { sum_of_directions(&y) } else { y };
         (y, [last_state], saved.zip(chunk_states))
     }
 
@@ -58,24 +52,15 @@ impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
     ) -> [Option<CubeTensor>; 8] {
         let out = |of: &CubeTensor| empty(of, of.meta.shape().clone(), of.dtype);
         let into = [&arguments.b, &arguments.c].map(out);
-        let absent = [
-            (5, self.has_d, arguments.d.clone()),
-            (6, self.has_z, arguments.z.clone()),
-            (7, self.has_delta_bias, arguments.delta_bias.clone()),
-        ];
         let mut grads = scan_gradients(grad_y, arguments, saved, self, into);
         if self.bidirectional && self.has_z {
             grads[6] = sum_of_directions(&grads[6]);
-        }
-        for (i, _, of) in absent.into_iter().filter(|(_, there, _)| !there) {
-            grads[i] = zeros_like(&of);
         }
         grads.map(Some)
     }
 }
 
-/// `y` and the last state of a scan, of both directions where two run at once; with `save`, also
-/// its chunk states.
+/// `y` and the last state of a scan; with `save`, also its chunk states.
 pub(crate) fn scan_results(
     arguments: ScanArguments<CubeBackend>,
     spec: ScanSpec,
@@ -88,7 +73,7 @@ pub(crate) fn scan_results(
     let client = &like.client;
     let y = empty(like, [batch, len, d_inner], like.dtype);
     let last_state = empty(like, [batch, d_inner, d_state], DType::F32);
-    let saved = [layout.chunks() * batch * d_state * d_inner];
+    let saved = [spec.sweeps() * layout.chunks() * batch * d_state * d_inner];
     let saved_type = if spec.compact_states { like.dtype } else { DType::F32 };
     let chunk_states = empty(like, if save { saved } else { [MAX_STATE_VECTOR] }, saved_type);
     let [f, fb, fc] = [like, &arguments.b, &arguments.c].map(elem);
@@ -102,13 +87,13 @@ pub(crate) fn scan_results(
             unsafe {
                 segment_ends::launch_unchecked(
                     client,
-                    layout.cubes_of_ends(),
+                    layout.cubes(),
                     layout.units(),
                     arguments.launch(),
                     carry.into_buffer_arg(),
                     product.into_buffer_arg(),
                     layout.sizes(pass),
-                    plan.of_ends(plan.tile, false, false),
+                    plan,
                     [f, fb, fc],
                 );
             }
@@ -132,12 +117,12 @@ pub(crate) fn scan_results(
             );
         }
     }
+    let y = if spec.bidirectional { sum_of_directions(&y) } else { y };
     (y, last_state, save.then_some(chunk_states))
 }
 
-/// The gradients of a scan; nothing of use for an absent input. Those of B and C are written into
-/// `into`, `[B, L, G, N]` with any row stride. Where two directions run at once, the gradient of z
-/// is separate for each direction.
+/// The gradients of a scan. Those of B and C are written into `into`, `[B, L, G, N]` with any row
+/// stride. Where two directions run at once, the gradient of z is separate for each direction.
 pub(crate) fn scan_gradients(
     grad_y: CubeTensor,
     arguments: ScanArguments<CubeBackend>,
@@ -158,14 +143,17 @@ pub(crate) fn scan_gradients(
     let passes = layout.passes();
     let rests = [(); 3].map(|()| rest_of(&arguments.u, passes.len()));
     let rows = layout.segments() * batch / directions;
+    let state_rows = spec.sweeps() * rows;
+    let strip_rows = spec.sweeps() * layout.strips;
     let per_state = directions * d_state * d_inner;
     let per_token = batch * len * groups * d_state;
-    let part =
-        |constant: bool| f32s(if constant { rows * per_state } else { layout.strips * per_token });
+    let part = |constant: bool| {
+        f32s(if constant { state_rows * per_state } else { strip_rows * per_token })
+    };
     let parts = [
         part(spec.b_constant),
         part(spec.c_constant),
-        f32s(rows * per_state),
+        f32s(state_rows * per_state),
         f32s(rows * directions * d_inner),
         f32s(rows * directions * d_inner),
     ];
@@ -178,23 +166,18 @@ pub(crate) fn scan_gradients(
             unsafe {
                 segment_outflows::launch_unchecked(
                     client,
-                    layout.cubes_of_ends(),
+                    layout.cubes(),
                     layout.units(),
                     arguments.launch(),
                     rows_launch(&grad_y),
                     carry.into_buffer_arg(),
                     product.into_buffer_arg(),
                     layout.sizes(pass),
-                    plan.of_ends(CHUNK, false, true),
+                    plan,
                     [f, fb, fc],
                 );
             }
         });
-        let (flows, returning) = if plan.two_way() {
-            reverse_way(&arguments, &grad_y, &saved, layout, pass)
-        } else {
-            (empty(like, [MAX_STATE_VECTOR], saved.dtype), empty(like, [1], DType::F32))
-        };
         let [rest_u, rest_delta, rest_z] = rests.clone().map(CubeTensor::into_buffer_arg);
         let [b, c, a, d, bias] = parts.clone().map(CubeTensor::into_buffer_arg);
         // SAFETY: as above.
@@ -208,8 +191,6 @@ pub(crate) fn scan_gradients(
                 rows_launch(&grad_y),
                 saved.clone().into_buffer_arg(),
                 carry.into_buffer_arg(),
-                flows.into_buffer_arg(),
-                returning.into_buffer_arg(),
                 TokenGradTensorsLaunch::new(
                     grad_u.clone().into_buffer_arg(),
                     grad_delta.clone().into_buffer_arg(),
@@ -231,9 +212,9 @@ pub(crate) fn scan_gradients(
     let projection = |of: &CubeTensor, constant: bool| {
         let count = of.meta.shape().num_elements();
         if constant {
-            (rows, count, true, [count.max(1); 2])
+            (state_rows, count, true, [count.max(1); 2])
         } else {
-            (layout.strips, count, false, [groups * d_state, of.meta.strides()[1]])
+            (strip_rows, count, false, [groups * d_state, of.meta.strides()[1]])
         }
     };
     let dense = |count: usize| [count.max(1); 2];
@@ -242,84 +223,45 @@ pub(crate) fn scan_gradients(
     let tables = [
         projection(&grad_b, spec.b_constant),
         projection(&grad_c, spec.c_constant),
-        (rows, per_state, true, dense(per_state)),
+        (state_rows, per_state, true, dense(per_state)),
         (rows, width(spec.has_d), false, dense(width(spec.has_d))),
         (rows, width(spec.has_delta_bias), false, dense(width(spec.has_delta_bias))),
     ];
-    add_partial_sums(
-        parts,
-        [&grad_b, &grad_c, &grad_a, &grad_d, &grad_bias],
-        tables,
-        [d_inner, d_state],
-    );
-    [grad_u, grad_delta, grad_a, grad_b, grad_c, grad_d, grad_z, grad_bias]
-}
-
-/// Of the reverse way of a two-way method: the gradients that flow into the chunks, shaped as
-/// `saved`, and the states that come into the segments.
-fn reverse_way(
-    arguments: &ScanArguments<CubeBackend>,
-    grad_y: &CubeTensor,
-    saved: &CubeTensor,
-    layout: Layout,
-    pass: Pass,
-) -> (CubeTensor, CubeTensor) {
-    let like = &arguments.u;
-    let client = &like.client;
-    let [f, fb, fc] = [like, &arguments.b, &arguments.c].map(elem);
-    let plan = layout.plan(pass, false);
-    let returning = carried_states(like, layout, true, |carry, product| {
-        // SAFETY: every index is below the sizes that the buffers were allocated with, which
-        // `selective_scan` checked against the arguments' shapes.
-        unsafe {
-            segment_ends::launch_unchecked(
-                client,
-                layout.cubes_of_ends(),
-                layout.units(),
-                arguments.launch(),
-                carry.into_buffer_arg(),
-                product.into_buffer_arg(),
-                layout.sizes(pass),
-                plan.of_ends(4 * CHUNK, true, true),
-                [f, fb, fc],
-            );
-        }
-    });
-    let carry = carried_states(like, layout, false, |carry, product| {
-        // SAFETY: as above.
-        unsafe {
-            segment_outflows::launch_unchecked(
-                client,
-                layout.cubes_of_ends(),
-                layout.units(),
-                arguments.launch(),
-                rows_launch(grad_y),
-                carry.into_buffer_arg(),
-                product.into_buffer_arg(),
-                layout.sizes(pass),
-                plan.of_ends(CHUNK, true, false),
-                [f, fb, fc],
-            );
-        }
-    });
-    let flows = empty(like, saved.meta.shape().clone(), saved.dtype);
-    // SAFETY: as above.
+    let mut first_cube = 0;
+    let mut next = |(rows, width, transposed, [row, pitch]): (usize, usize, bool, [usize; 2])| {
+        let first = first_cube;
+        first_cube += backward::cubes(rows, width);
+        let reversed = u32::from(transposed);
+        let [rows, width, first, row, pitch] = [rows, width, first, row, pitch].map(|n| n as u32);
+        TableLaunch::new(rows, width, first, reversed, row, pitch)
+    };
+    let [table_b, table_c, table_a, table_d, table_bias] = tables.map(&mut next);
+    let [b, c, a, d, bias] = parts.map(CubeTensor::into_buffer_arg);
+    let sums = [&grad_b, &grad_c, &grad_a, &grad_d, &grad_bias];
+    let [sum_b, sum_c, sum_a, sum_d, sum_bias] = sums.map(|sum| sum.clone().into_buffer_arg());
+    // SAFETY: every table has the sizes of its buffers.
     unsafe {
-        save_flows::launch_unchecked(
+        add_rows::launch_unchecked(
             client,
-            layout.cubes(),
-            layout.units(),
-            plan.state_vector_width(),
-            arguments.launch(),
-            rows_launch(grad_y),
-            carry.into_buffer_arg(),
-            flows.clone().into_buffer_arg(),
-            layout.sizes(pass),
-            ScanPlan { tile: 4 * CHUNK, ..plan },
-            [f, fb, fc, elem(saved)],
+            CubeCount::Static(first_cube as u32, 1, 1),
+            CubeDim::new_1d(backward::UNITS as u32),
+            PartialSumsLaunch::new(b, c, a, d, bias),
+            sum_b,
+            sum_c,
+            sum_a,
+            sum_d,
+            sum_bias,
+            TablesLaunch::new(table_b, table_c, table_a, table_d, table_bias),
+            d_inner as u32,
+            d_state as u32,
+            [fb, fc],
         );
     }
-    (flows, returning)
+    let or_zero = |grad, of: &CubeTensor, there: bool| if there { grad } else { zeros_like(of) };
+    let grad_d = or_zero(grad_d, &arguments.d, spec.has_d);
+    let grad_bias = or_zero(grad_bias, &arguments.delta_bias, spec.has_delta_bias);
+    let grad_z = or_zero(grad_z, &arguments.z, spec.has_z);
+    [grad_u, grad_delta, grad_a, grad_b, grad_c, grad_d, grad_z, grad_bias]
 }
 
 /// The zero that stands for an absent input has a gradient of zero.
@@ -341,6 +283,41 @@ fn sum_of_directions(both: &CubeTensor) -> CubeTensor {
     let sum = empty(both, [batch / 2, len, d_inner], both.dtype);
     add_halves(both, &sum, d_inner);
     sum
+}
+
+/// The states at the beginning of segments, from those at their ends and the products of the
+/// decays, both of which `run` writes; one number where the sequence is not cut.
+fn carried_states(
+    like: &CubeTensor,
+    layout: Layout,
+    backwards: bool,
+    run: impl FnOnce(CubeTensor, CubeTensor),
+) -> CubeTensor {
+    let Shape { batch, d_inner, d_state, .. } = layout.shape;
+    if layout.segments() == 1 {
+        return empty(like, [1], DType::F32);
+    }
+    let states = || empty(like, [layout.segments(), batch, d_state, d_inner], DType::F32);
+    let (ends, product) = (states(), states());
+    run(ends.clone(), product.clone());
+    let width = batch * d_state * d_inner;
+    let units = 128;
+    let begins = states();
+    // SAFETY: the buffers have `segments · width` elements, and units beyond `width` do nothing.
+    unsafe {
+        carry_over::launch_unchecked(
+            &like.client,
+            CubeCount::Static(width.div_ceil(units) as u32, 1, 1),
+            CubeDim::new_1d(units as u32),
+            ends.into_buffer_arg(),
+            product.into_buffer_arg(),
+            begins.clone().into_buffer_arg(),
+            layout.segments() as u32,
+            width as u32,
+            backwards,
+        );
+    }
+    begins
 }
 
 /// The tensor itself if its rows are contiguous, with any stride between rows; else a copy.
