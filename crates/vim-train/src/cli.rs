@@ -44,19 +44,31 @@ fn with_help_of(program: Program, width: usize) -> Program {
     }
 }
 
-/// `text` in lines of `width` columns: the lines of a paragraph are joined and broken anew; an
-/// indented line, an example or the row of a table, is continued below its last column.
+/// `text` in lines of `width` columns: the lines of a paragraph are joined and broken anew, and so
+/// are an indented line, an example or the row of a table, and what continues it below its last
+/// column.
 fn broken(text: &str, width: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in text.lines() {
         // Headings, such as `Examples:`, stay alone.
         let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ');
-        match lines.last_mut().filter(|last| is_prose(last) && !last.ends_with(':')) {
-            Some(last) if is_prose(line) => *last = format!("{last} {line}"),
-            Some(_) | None => lines.push(line.to_owned()),
+        let text = line.trim_start();
+        let goes_on = |last: &String| match line.len() - text.len() {
+            0 => is_prose(line) && is_prose(last) && !last.ends_with(':'),
+            indent => last_column(last) == Some(indent),
+        };
+        match lines.last_mut().filter(|last| goes_on(last)) {
+            Some(last) => *last = format!("{last} {text}"),
+            None => lines.push(line.to_owned()),
         }
     }
     lines.iter().flat_map(|line| broken_line(line, width)).collect::<Vec<_>>().join("\n")
+}
+
+/// Where the last column of the row `line` begins, if it has several.
+fn last_column(line: &str) -> Option<usize> {
+    let text = line.trim_start();
+    text.rfind("  ").map(|gap| line.len() - text.len() + gap + 2)
 }
 
 /// One line as several of `width` columns.
@@ -69,7 +81,7 @@ fn broken_line(line: &str, width: usize) -> Vec<String> {
     }
     let text = line.trim_start();
     let start = line.len() - text.len();
-    let last = text.rfind("  ").map(|gap| start + gap + 2);
+    let last = last_column(line);
     let below = if start == 0 { 0 } else { start + INDENT };
     let (first, rest, hang) = match last {
         Some(last) if last + NARROWEST <= width => (&line[..last], &line[last..], last),
@@ -144,6 +156,9 @@ mod tests {
             broken("  65  damaged or unfit, and so on and on", 34),
             "  65  damaged or unfit, and so on\n      and on"
         );
+        let row = "  roof    the time that it\n          takes\n  vs zoh  above 1 is faster";
+        let wide = "  roof    the time that it takes\n  vs zoh  above 1 is faster";
+        assert_eq!(broken(row, 40), wide);
     }
 
     #[test]

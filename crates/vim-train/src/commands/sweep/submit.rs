@@ -126,6 +126,11 @@ pub(super) fn submit(
         submissions::append(&folder, &submission)
             .map_err(Error::io("write", submissions::path(&folder)))?;
         let tasks = submission.array.as_deref().unwrap_or_default();
+        // As `0-3%2`.
+        let tasks = match tasks.split_once('%') {
+            Some((tasks, most)) => format!("{tasks}, {most} at a time"),
+            None => tasks.to_owned(),
+        };
         eprintln!("submitted {} as job {job}, tasks {tasks}", folder.display());
         submitted.push(submission);
     }
