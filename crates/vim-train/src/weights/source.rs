@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 use vim_dense::SegmenterConfig;
 use vim_dense::detection::DetectorConfig;
 use vim_model::{
-    ClassToken, LoadOptions, LoadReport, ModelError, Preset, Resize, SsmConfig, Vim, VimConfig, infer,
+    ClassToken, LoadOptions, LoadReport, ModelError, Preset, Resize, SsmConfig, Vim, VimConfig,
+    infer,
 };
 use vim_run::checkpoint::{Checkpoint, Selection, Weights, best_step, select};
 use vim_run::checkpoints_in;
