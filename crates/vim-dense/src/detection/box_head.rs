@@ -84,7 +84,7 @@ impl BoxHead {
         precision: Precision,
     ) -> Result<BoxScores, KernelError> {
         for conv in &self.convs {
-            x = relu(conv.forward(x, precision)?);
+            x = conv.forward(x, precision, true)?;
         }
         let [boxes, height, width, channels] = x.dims();
         let flat = x.permute([0, 3, 1, 2]).reshape([boxes, channels * height * width]);

@@ -6,6 +6,7 @@ use burn::tensor::activation::{sigmoid, softmax};
 use super::box_head::{BOX_BINS, CODERS};
 use super::boxes::{Edges, clip, is_finite, is_nonempty, scaled};
 use super::detector::Detector;
+use super::layers::numbers;
 use super::mask_head::{MASK_BINS, MASK_SIDE, of_classes};
 use super::nms::batched_nms;
 use super::paste::paste;
@@ -133,7 +134,7 @@ impl Detector {
         let Some(sum) = sum else { return Ok(vec![Detections::default(); sizes.len()]) };
         let mean = sum.mul_scalar(1.0 / self.box_heads.len() as f64);
         let width = self.num_classes() + 1;
-        let mean: Vec<f32> = mean.into_data().iter().collect();
+        let mean = numbers(mean);
         let mut rows = mean.chunks_exact(width);
         let each = boxes.iter().zip(counts).zip(sizes);
         Ok(each
@@ -183,7 +184,7 @@ impl Detector {
         }
         let x = self.of_boxes(maps, detections.iter().map(|of| &of.boxes[..]), MASK_BINS)?;
         let logits = self.mask_head.forward(x, self.precision())?;
-        let masks: Vec<f32> = sigmoid(of_classes(logits, &classes)).into_data().iter().collect();
+        let masks = numbers(sigmoid(of_classes(logits, &classes)));
         let mut masks = masks.chunks_exact(MASK_SIDE * MASK_SIDE);
         for of in detections {
             of.masks = masks.by_ref().take(of.boxes.len()).map(<[f32]>::to_vec).collect();

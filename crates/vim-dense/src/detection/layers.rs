@@ -3,7 +3,9 @@
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{FloatDType, Tensor};
-use vim_kernels::{KernelChoice, KernelError, Precision, conv3x3, linear};
+use vim_kernels::{
+    KernelChoice, KernelError, Precision, add_rms_norm, conv3x3, linear, scale_shift,
+};
 use vim_model::{Rule, Scope};
 
 use crate::conv::pointwise;
@@ -33,13 +35,16 @@ impl ChannelNorm {
         }
     }
 
-    /// `[B, H, W, C]`, f32.
-    pub(crate) fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let x = x.cast(FloatDType::F32);
+    /// `[B, H, W, C]`, f32; with `relu` the larger of that and 0.
+    ///
+    /// By the root mean square of what is centered: one kernel divides by it, and one scales and
+    /// shifts, whose gradients of weight and bias are sums over all pixels.
+    pub(crate) fn forward(&self, x: Tensor<4>, relu: bool) -> Result<Tensor<4>, KernelError> {
+        let (x, weight) = (x.cast(FloatDType::F32), self.weight.val());
         let centered = x.clone() - x.mean_dim(3);
-        let variance = centered.clone().square().mean_dim(3);
-        let normed = centered / (variance + EPSILON).sqrt();
-        normed * self.weight.val().unsqueeze() + self.bias.val().unsqueeze()
+        let one = Tensor::ones(weight.dims(), &weight.device());
+        let (normed, _) = add_rms_norm(centered, None, one, EPSILON, KernelChoice::Auto)?;
+        scale_shift(normed, weight, self.bias.val(), relu, KernelChoice::Auto)
     }
 }
 
@@ -66,13 +71,14 @@ impl NormedConv {
         }
     }
 
-    /// `[B, H, W, K]` to `[B, H, W, N]`, f32.
+    /// `[B, H, W, K]` to `[B, H, W, N]`, f32; with `relu` the larger of that and 0.
     pub(crate) fn forward(
         &self,
         x: Tensor<4>,
         precision: Precision,
+        relu: bool,
     ) -> Result<Tensor<4>, KernelError> {
-        Ok(self.norm.forward(convolved(x, self.weight.val(), None, precision)?))
+        self.norm.forward(convolved(x, self.weight.val(), None, precision)?, relu)
     }
 }
 
@@ -123,6 +129,13 @@ fn convolved(
     }
 }
 
+/// The numbers of `x` on the host, which waits for them.
+pub(crate) fn numbers<const D: usize>(x: Tensor<D>) -> Vec<f32> {
+    let data = x.into_data();
+    // At once where they are f32, as those of every head are.
+    data.as_slice::<f32>().map_or_else(|_| data.iter().collect(), <[f32]>::to_vec)
+}
+
 /// Normal with the deviation `std`, uncut.
 pub(crate) fn normal(std: f64) -> Rule {
     Rule::Normal { std, cut: f64::INFINITY }
@@ -158,7 +171,8 @@ mod tests {
         let device = Device::flex();
         let norm = ChannelNorm::init(&Scope::root(&device, 0), 3);
         let x = TensorData::new(vec![1.0_f32, 2.0, 6.0, 4.0, 4.0, 4.0], [1, 1, 2, 3]);
-        let y: Vec<f32> = norm.forward(Tensor::from_data(x, &device)).into_data().iter().collect();
+        let y = norm.forward(Tensor::from_data(x, &device), false).unwrap();
+        let y: Vec<f32> = y.into_data().iter().collect();
         // Deviations −2, −1, 3 of 3; variance 14/3.
         let expected = [-2.0, -1.0, 3.0].map(|of: f64| of / (14.0 / 3.0 + EPSILON).sqrt());
         for (got, want) in y.iter().zip(expected.into_iter().chain([0.0; 3])) {

@@ -53,7 +53,7 @@ impl MaskHead {
         precision: Precision,
     ) -> Result<Tensor<4>, KernelError> {
         for conv in &self.convs {
-            x = relu(conv.forward(x, precision)?);
+            x = conv.forward(x, precision, true)?;
         }
         let x = relu(self.deconv.forward(x, precision)?);
         self.predictor.forward(x, Precision::F32)

@@ -1,6 +1,11 @@
 //! Which truth each box is to find.
 
+use rayon::prelude::*;
+
 use super::boxes::{Edges, iou};
+
+/// Boxes of a part, the unit of parallel work.
+const PART: usize = 4096;
 
 /// What a box is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +64,29 @@ impl Matcher {
             let count = boxes.len();
             return Matches { matched: vec![0; count], labels: vec![Label::Negative; count] };
         }
+        let parts: Vec<_> = boxes.par_chunks(PART).map(|part| self.part(truths, part)).collect();
+        let mut largest = vec![0.0_f32; truths.len()];
+        let mut found = Matches::default();
+        for (part, of_part) in parts {
+            found.matched.extend(part.matched);
+            found.labels.extend(part.labels);
+            largest.iter_mut().zip(of_part).for_each(|(all, of)| *all = all.max(of));
+        }
+        if self.low_quality {
+            found.labels.par_iter_mut().zip(boxes).with_min_len(PART).for_each(
+                |(label, &edges)| {
+                    let attains = |(&truth, &largest): (&Edges, &f32)| iou(truth, edges) == largest;
+                    if *label != Label::Positive && truths.iter().zip(&largest).any(attains) {
+                        *label = Label::Positive;
+                    }
+                },
+            );
+        }
+        found
+    }
+
+    /// By the limits alone; and the largest overlap that each truth has with any of `boxes`.
+    fn part(&self, truths: &[Edges], boxes: &[Edges]) -> (Matches, Vec<f32>) {
         let mut largest = vec![0.0_f32; truths.len()];
         let mut found = Matches::default();
         for &edges in boxes {
@@ -77,15 +105,7 @@ impl Matcher {
                 _ => Label::Positive,
             });
         }
-        if self.low_quality {
-            for (label, &edges) in found.labels.iter_mut().zip(boxes) {
-                let attains = |(&truth, &largest): (&Edges, &f32)| iou(truth, edges) == largest;
-                if *label != Label::Positive && truths.iter().zip(&largest).any(attains) {
-                    *label = Label::Positive;
-                }
-            }
-        }
-        found
+        (found, largest)
     }
 }
 

@@ -1,14 +1,29 @@
 //! Which of overlapping boxes stay.
 
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+
 use super::boxes::{Edges, iou};
 
-/// Numbers of `scores` from the highest to the lowest, equal ones in their order.
+/// Numbers of the `most` highest of `scores` from the highest to the lowest, equal ones in their
+/// order.
 #[must_use]
-pub fn by_score(scores: &[f32]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..scores.len()).collect();
-    // Zero of either sign is one number.
-    order.sort_by(|&a, &b| (scores[b] + 0.0).total_cmp(&(scores[a] + 0.0)));
-    order
+pub fn by_score(scores: &[f32], most: usize) -> Vec<usize> {
+    let order = higher(scores);
+    let mut best: Vec<usize> = (0..scores.len()).collect();
+    if most < best.len() {
+        best.select_nth_unstable_by(most, &order);
+        best.truncate(most);
+    }
+    best.sort_unstable_by(&order);
+    best
+}
+
+/// The order from the highest score to the lowest. Zero of either sign is one number.
+fn higher(scores: &[f32]) -> impl Fn(&usize, &usize) -> Ordering + '_ {
+    |&a, &b| (scores[b] + 0.0).total_cmp(&(scores[a] + 0.0)).then(a.cmp(&b))
 }
 
 /// Non-maximum suppression: the boxes that stay, from the highest score to the lowest. A box goes
@@ -29,17 +44,30 @@ pub fn batched_nms(
     most: usize,
 ) -> Vec<usize> {
     let count = boxes.len().min(scores.len()).min(classes.len());
-    let mut order = by_score(&scores[..count]);
-    let mut kept = Vec::new();
-    while kept.len() < most
-        && let Some((&best, rest)) = order.split_first()
-    {
-        kept.push(best);
-        let stays = |&other: &usize| {
-            classes[other] != classes[best]
-                || f64::from(iou(boxes[best], boxes[other])) <= threshold
-        };
-        order = rest.iter().copied().filter(stays).collect();
+    let mut of_class: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for at in by_score(&scores[..count], count) {
+        of_class.entry(classes[at]).or_default().push(at);
+    }
+    let kept =
+        of_class.into_par_iter().map(|(_, order)| suppressed(boxes, &order, threshold, most));
+    let mut kept = kept.collect::<Vec<_>>().concat();
+    kept.sort_unstable_by(higher(scores));
+    kept.truncate(most);
+    kept
+}
+
+/// At most `most` of `order`, boxes of one class from the highest score to the lowest, none of
+/// which overlaps with a higher one by more than `threshold`.
+fn suppressed(boxes: &[Edges], order: &[usize], threshold: f64, most: usize) -> Vec<usize> {
+    let mut kept: Vec<usize> = Vec::new();
+    for &at in order {
+        if kept.len() == most {
+            break;
+        }
+        let overlaps = |&by: &usize| f64::from(iou(boxes[by], boxes[at])) > threshold;
+        if !kept.iter().any(overlaps) {
+            kept.push(at);
+        }
     }
     kept
 }

@@ -97,7 +97,7 @@ impl SimplePyramid {
                 map = up.forward(map, precision)?;
             }
             if let Some(norm) = &level.norm {
-                map = gelu(norm.forward(map));
+                map = gelu(norm.forward(map, false)?);
             }
             if let Some(up) = &level.second {
                 map = up.forward(map, precision)?;
@@ -105,7 +105,8 @@ impl SimplePyramid {
             if at + 1 == HEAD_STRIDES.len() {
                 map = max_pool(map);
             }
-            maps.push(level.output.forward(level.lateral.forward(map, precision)?, precision)?);
+            let lateral = level.lateral.forward(map, precision, false)?;
+            maps.push(level.output.forward(lateral, precision, false)?);
         }
         maps.extend(maps.last().cloned().map(every_second));
         Ok(maps)

@@ -210,7 +210,7 @@ pub fn proposals(
         let own = before..before + anchors.len();
         let (logits, deltas) = (&logits[own.clone()], &deltas[own.clone()]);
         before = own.end;
-        for at in by_score(logits).into_iter().take(limits.per_level) {
+        for at in by_score(logits, limits.per_level) {
             let edges = ANCHOR_CODER.decode(anchors[at], deltas[at]);
             if !(is_finite(edges) && logits[at].is_finite()) {
                 continue;

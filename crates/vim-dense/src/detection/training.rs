@@ -8,6 +8,7 @@ use super::box_head::{BOX_BINS, BoxScores, BoxTargets, CODERS, OVERLAPS, box_los
 use super::boxes::{Edges, clip, is_finite, is_nonempty};
 use super::coder::BoxCoder;
 use super::detector::Detector;
+use super::layers::numbers;
 use super::mask_head::{MASK_BINS, MASK_SIDE, mask_loss};
 use super::matcher::{Label, Matcher, Matches};
 use super::rpn::{AnchorScores, AnchorTargets, Limits, Proposals, anchor_losses, proposals};
@@ -297,8 +298,8 @@ pub(super) fn proposals_of(
     sizes: &[[usize; 2]],
     limits: Limits,
 ) -> Vec<Proposals> {
-    let logits: Vec<f32> = scores.logits.clone().into_data().iter().collect();
-    let deltas: Vec<f32> = scores.deltas.clone().into_data().iter().collect();
+    let logits = numbers(scores.logits.clone());
+    let deltas = numbers(scores.deltas.clone());
     let count: usize = levels.iter().map(Vec::len).sum();
     let deltas: &[[f32; 4]] = deltas.as_chunks().0;
     let each = logits.par_chunks(count.max(1)).zip(deltas.par_chunks(count.max(1))).zip(sizes);
@@ -311,7 +312,7 @@ pub(super) fn refined<'a>(
     boxes: impl Iterator<Item = &'a [Edges]>,
     coder: BoxCoder,
 ) -> Vec<Vec<Edges>> {
-    let deltas: Vec<f32> = deltas.clone().into_data().iter().collect();
+    let deltas = numbers(deltas.clone());
     let mut deltas = deltas.as_chunks::<4>().0.iter();
     boxes
         .map(|own| {
