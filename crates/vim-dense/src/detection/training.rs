@@ -35,19 +35,25 @@ pub struct DetectionLosses {
 }
 
 impl DetectionLosses {
-    /// Each with detectron2's name.
+    /// detectron2's names of all.
+    pub const NAMES: [&'static str; 9] = [
+        "loss_rpn_cls",
+        "loss_rpn_loc",
+        "loss_cls_stage0",
+        "loss_box_reg_stage0",
+        "loss_cls_stage1",
+        "loss_box_reg_stage1",
+        "loss_cls_stage2",
+        "loss_box_reg_stage2",
+        "loss_mask",
+    ];
+
+    /// Each with its name, in the order of [`Self::NAMES`].
     #[must_use]
-    pub fn named(&self) -> Vec<(String, Tensor<1>)> {
-        let mut named = vec![
-            ("loss_rpn_cls".to_owned(), self.rpn_cls.clone()),
-            ("loss_rpn_loc".to_owned(), self.rpn_loc.clone()),
-        ];
-        for (stage, (cls, box_reg)) in self.cls.iter().zip(&self.box_reg).enumerate() {
-            named.push((format!("loss_cls_stage{stage}"), cls.clone()));
-            named.push((format!("loss_box_reg_stage{stage}"), box_reg.clone()));
-        }
-        named.push(("loss_mask".to_owned(), self.mask.clone()));
-        named
+    pub fn named(&self) -> Vec<(&'static str, Tensor<1>)> {
+        let stages = self.cls.iter().zip(&self.box_reg).flat_map(|(cls, box_reg)| [cls, box_reg]);
+        let losses = [&self.rpn_cls, &self.rpn_loc].into_iter().chain(stages).chain([&self.mask]);
+        Self::NAMES.into_iter().zip(losses.cloned()).collect()
     }
 
     /// Their sum, `[1]`.

@@ -112,6 +112,9 @@ pub struct State {
     /// Losses since the last record.
     #[serde(default)]
     pub window: Window,
+    /// Parts of these losses, in the task's order; none of most tasks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Window>,
     /// Steps skipped because loss or gradient were not finite.
     #[serde(default)]
     pub skipped: u64,

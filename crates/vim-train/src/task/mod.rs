@@ -49,8 +49,12 @@ pub trait Objective {
     /// Images of a batch.
     fn count(inputs: &Self::Inputs) -> usize;
 
-    /// The mean loss over the images `range` of a shard, `[1]`. Random draws for an image depend
-    /// only on `draw` and its index in the shard.
+    /// Names of the parts of a loss, which records of training show beside it.
+    const PARTS: &'static [&'static str] = &[];
+
+    /// The mean loss over the images `range` of a shard, and behind it its [`Self::PARTS`], which
+    /// no gradient is taken of: `[1 + P]`. Random draws for an image depend only on `draw` and its
+    /// index in the shard.
     fn loss(
         &self,
         model: &Self::Model,

@@ -29,7 +29,7 @@ pub(super) enum Start {
         /// Its folder.
         folder: PathBuf,
         /// The state, as in a checkpoint.
-        state: State,
+        state: Box<State>,
         /// The other files of a checkpoint.
         files: Vec<(String, Vec<u8>)>,
     },
@@ -39,7 +39,7 @@ pub(super) enum Start {
 #[derive(Serialize, Deserialize)]
 struct Header {
     folder: PathBuf,
-    state: State,
+    state: Box<State>,
     files: Vec<(String, usize)>,
 }
 
@@ -52,7 +52,7 @@ impl Start {
             Ok((name.to_owned(), bytes))
         });
         let files = files.collect::<Result<_, Error>>()?;
-        Ok(Self::Run { folder: folder.to_owned(), state: train.counters.clone(), files })
+        Ok(Self::Run { folder: folder.to_owned(), state: Box::new(train.counters.clone()), files })
     }
 
     /// A line of JSON, then the files; nothing if there is nothing to do.
@@ -106,7 +106,7 @@ pub(super) fn follow<T: Task>(
     fs::create_dir_all(&logs).map_err(Error::io("make", &logs))?;
     let log = Log::open_quietly(&logs.join(format!("rank-{:04}.log", comm.rank())))?;
     let (load, guard) = (resolved.footprint, CrashGuard::default());
-    let checkpoint = Checkpoint::received(folder, state, files);
+    let checkpoint = Checkpoint::received(folder, *state, files);
     let mut trainer = Trainer::following(config, resolved, checkpoint, &log, stop, &guard)?;
     let result = trainer.train(limit).map_err(|error| fatal::with_load(error, load));
     if result.as_ref().err().is_none_or(TrainError::is_of_all) {
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_start_survives_its_bytes() {
-        let state = State { step: 7, ..State::default() };
+        let state = Box::new(State { step: 7, ..State::default() });
         let files = vec![("a".to_owned(), vec![10, 0, 255]), ("b".to_owned(), Vec::new())];
         let start =
             Start::Run { folder: "/x y".into(), state: state.clone(), files: files.clone() };

@@ -36,7 +36,7 @@ use crate::fatal::{self, CrashGuard};
 use crate::output::progress::{Progress, Report};
 use crate::output::{print, print_json};
 use crate::run_folder;
-use crate::task::{BatchStream, EvalSplit, Inputs, Model, Task, share};
+use crate::task::{BatchStream, EvalSplit, Inputs, Model, Objective, Task, share};
 pub use args::TrainArgs;
 use follow::{Start, follow};
 use job_attempt::JobAttempt;
@@ -261,10 +261,13 @@ impl<T: Task> Trainer<'_, T> {
             if log_due.due(step, elapsed) || last {
                 // If all steps were skipped, there is no loss to record.
                 let loss = self.train.counters.window.mean();
+                let parts = mem::take(&mut self.train.counters.parts);
+                let parts = <T::Objective as Objective>::PARTS.iter().zip(parts);
+                let parts = parts.filter_map(|(&name, part)| Some((name, part.mean()?))).collect();
                 self.train.counters.window = Window::default();
                 self.last_loss = loss.or(self.last_loss);
                 if let Some(loss) = loss {
-                    let metric = Metric::Train { step, epoch, loss, lr, grad_norm };
+                    let metric = Metric::Train { step, epoch, loss, lr, grad_norm, parts: &parts };
                     self.records.metric(&metric)?;
                 }
                 self.record_bad()?;

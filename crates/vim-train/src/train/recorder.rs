@@ -26,8 +26,18 @@ use crate::task::{EvalSplit, Evaluation, Task};
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(super) enum Metric<'a> {
-    /// Mean loss since the last record, other values at this step; no norm if the step was skipped.
-    Train { step: u64, epoch: u64, loss: f64, lr: f64, grad_norm: Option<f64> },
+    /// Mean loss and parts since the last record, other values at this step; no norm if the step
+    /// was skipped.
+    Train {
+        step: u64,
+        epoch: u64,
+        loss: f64,
+        lr: f64,
+        grad_norm: Option<f64>,
+        /// Of the loss, by their names.
+        #[serde(flatten)]
+        parts: &'a Scores,
+    },
     /// A step that changed nothing, because loss or gradient were not finite.
     Skipped { step: u64, epoch: u64, reason: &'a str, in_a_row: u64 },
     /// An evaluation of a checkpoint's `weights`.

@@ -6,6 +6,7 @@
 //! on the number of ranks.
 
 mod joint;
+mod metrics;
 
 use std::mem;
 use std::ops::Range;
@@ -15,6 +16,7 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Tensor;
 use vim_comm::Comm;
 use vim_kernels::{FlatParams, moving_average, supports_multi_tensor};
+use vim_run::checkpoint::Window;
 
 use super::optim::{Clip, clip_factor, flat_gradients, flat_values, with_flat_values};
 use super::shards;
@@ -22,6 +24,8 @@ use super::state::TrainState;
 use crate::config::TrainConfig;
 use crate::error::Error;
 use crate::task::{Draw, Objective};
+use metrics::Tail;
+pub use metrics::{PendingStep, Requests, StepMetrics};
 
 impl<M: Module> TrainState<M> {
     /// Runs one step on this rank's shards of the batch, which every rank has as many of; the
@@ -95,19 +99,20 @@ impl<M: Module> TrainState<M> {
             after(Phase::Exchange)?;
         }
         self.packing = packing;
-        let tail = tensors.pop().expect("invariant: as many sums as tensors");
+        let values = tensors.pop().expect("invariant: as many sums as tensors");
+        let tail = Tail { values, parts: O::PARTS.len() };
         Ok(self.update(tail, requests, tensors, lr))
     }
 
     fn update(
         &mut self,
-        tail: Tensor<1>,
+        tail: Tail,
         requests: Requests,
         gradients: Vec<Tensor<1>>,
         lr: f64,
     ) -> PendingStep {
         let square = self.optimizer.square_norm(&gradients);
-        let loss = tail.clone().narrow(0, 0, 1);
+        let loss = tail.values.clone().narrow(0, 0, 1);
         let (clip, guard, pending) = match square {
             Some(square) if supports_multi_tensor(&square.device()) => {
                 // Not finite if the loss is not.
@@ -153,6 +158,9 @@ impl<M: Module> TrainState<M> {
             self.counters.step += 1;
             self.counters.skipped_in_a_row = 0;
             self.counters.window.add(metrics.loss);
+            self.counters.parts.resize(metrics.parts.len(), Window::default());
+            let windows = self.counters.parts.iter_mut();
+            windows.zip(&metrics.parts).for_each(|(window, &part)| window.add(part));
         }
         metrics
     }
@@ -189,7 +197,8 @@ pub struct Split {
     pub parts: usize,
 }
 
-/// What a shard adds to the unread loss of its batch, `[1]`, and to its gradients.
+/// What a shard adds to the unread loss of its batch with its parts, `[1 + P]`, and to its
+/// gradients.
 ///
 /// Micro-batches run one after the other; each loss is weighted by its share of the batch's images,
 /// so that the sum over all shards equals the batch's up to rounding. `loss` gets the whole shard
@@ -220,88 +229,12 @@ pub fn forward_backward<M: Module, I: Clone>(
             Some(sum) => sum + value,
             None => value,
         });
-        gradients.accumulate(model, GradientsParams::from_grads(part.backward(), model));
+        // Behind it are its parts.
+        let loss = if part.dims() == [1] { part } else { part.narrow(0, 0, 1) };
+        gradients.accumulate(model, GradientsParams::from_grads(loss.backward(), model));
         after(Phase::Backward)?;
     }
     Ok((sum.expect("invariant: a batch has images"), gradients.grads()))
-}
-
-/// What a rank asks of all ranks after a step: each learns what any has asked, so that none stops,
-/// evaluates or saves alone.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Requests {
-    /// To save and stop, because of a signal.
-    pub stop: bool,
-    /// To evaluate.
-    pub evaluate: bool,
-    /// To save a checkpoint.
-    pub save: bool,
-}
-
-impl Requests {
-    /// The loss, `[1]`, and behind it the requests as numbers, `[4]`.
-    fn behind(self, loss: Tensor<1>) -> Tensor<1> {
-        let asked = [self.stop, self.evaluate, self.save];
-        let asked =
-            Tensor::from_floats(asked.map(|asked| f32::from(u8::from(asked))), &loss.device());
-        Tensor::cat(vec![loss, asked], 0)
-    }
-
-    /// Those of all ranks, of the sum of their numbers.
-    fn of_sum(numbers: &[f32]) -> Self {
-        let asked = |place: usize| numbers.get(place).is_some_and(|&number| number > 0.0);
-        Self { stop: asked(0), evaluate: asked(1), save: asked(2) }
-    }
-}
-
-/// The numbers of a step that the host reads.
-#[derive(Clone, Copy, Debug)]
-pub struct StepMetrics {
-    /// Mean over the batch.
-    pub loss: f64,
-    /// Over all parameters, before clipping.
-    pub grad_norm: f64,
-    /// What any rank asked.
-    pub requests: Requests,
-}
-
-impl StepMetrics {
-    /// Waits for the device, once. `tail` is the loss and, with several ranks, what they asked.
-    fn read(tail: Tensor<1>, square_norm: Option<Tensor<1>>, own: Requests) -> Self {
-        let asked = 1..tail.dims()[0];
-        let numbers = Tensor::cat([Some(tail), square_norm].into_iter().flatten().collect(), 0);
-        let numbers: Vec<f32> = numbers.into_data().iter().collect();
-        let number = |place: usize| numbers.get(place).map_or(0.0, |&number| f64::from(number));
-        let requests =
-            if asked.is_empty() { own } else { Requests::of_sum(&numbers[asked.clone()]) };
-        Self { loss: number(0), grad_norm: number(asked.end).sqrt(), requests }
-    }
-
-    /// Which number is not finite, if any.
-    pub fn fault(self) -> Option<String> {
-        [("loss", self.loss), ("gradient norm", self.grad_norm)]
-            .into_iter()
-            .find(|(_, number)| !number.is_finite())
-            .map(|(what, number)| format!("the {what} is {number}"))
-    }
-}
-
-/// A queued step: loss and norm are still on the device (GPU), or already read (CPU).
-#[derive(Debug)]
-#[must_use = "a step that is not finished is not counted, and its numbers are not checked"]
-#[expect(clippy::large_enum_variant, reason = "one exists at a time, for the length of a step")]
-pub enum PendingStep {
-    /// Nothing is read yet.
-    Unread {
-        /// The mean loss over the batch and, with several ranks, their requests: `[1]` or `[4]`.
-        tail: Tensor<1>,
-        /// Square of the gradient's norm before clipping, `[1]`.
-        square_norm: Tensor<1>,
-        /// This rank's.
-        requests: Requests,
-    },
-    /// The numbers had to be read before the update.
-    Read(StepMetrics),
 }
 
 /// The seed of a step's random draws, different for every run and step.

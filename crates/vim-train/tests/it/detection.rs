@@ -52,10 +52,15 @@ fn it_trains_resumes_and_is_recorded_by_average_precision() {
             assert!((0.0..=1.0).contains(&record[score].as_f64().unwrap()), "{record}");
         }
     }
-    let rate = |step: u64| {
+    let at = |step: u64| {
         let of_step = |record: &&Value| record["kind"] == "train" && record["step"] == step;
-        records.iter().find(of_step).unwrap()["lr"].as_f64().unwrap()
+        records.iter().find(of_step).unwrap()
     };
+    let losses = at(LAST).as_object().unwrap().iter().filter(|(key, _)| key.starts_with("loss_"));
+    let losses: Vec<f64> = losses.map(|(_, loss)| loss.as_f64().unwrap()).collect();
+    let (sum, loss) = (losses.iter().sum::<f64>(), at(LAST)["loss"].as_f64().unwrap());
+    assert!(losses.len() == 9 && (sum - loss).abs() < 1e-4 * loss, "{losses:?} of {loss}");
+    let rate = |step: u64| at(step)["lr"].as_f64().unwrap();
     assert!((rate(LAST) / rate(6) - 0.1).abs() < 1e-9, "a tenth from the milestone on");
     let exit = read_json(bench.folder("whole").join("exit.json"));
     assert!(exit["best_box_ap"].is_number() && exit["box_ap"].is_number(), "{exit}");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 use serde::Serialize;
-use vim_dense::detection::{Detections, Detector, DetectorConfig, Truths, groups};
+use vim_dense::detection::{DetectionLosses, Detections, Detector, DetectorConfig, Truths, groups};
 use vim_model::{DecayGroups, ImageSize};
 
 use crate::config::{Config, ConfigError};
@@ -87,6 +87,8 @@ impl Objective for ObjectDetector {
     type Inputs = Scenes;
     type Prediction = FoundObjects;
 
+    const PARTS: &'static [&'static str] = &DetectionLosses::NAMES;
+
     fn init(&self, device: &Device) -> Result<Detector, Error> {
         self.computing(self.seeded(device)?)
     }
@@ -131,7 +133,9 @@ impl Objective for ObjectDetector {
         let draw = vim_model::Draw { seed: draw.seed, first: draw.first + range.start };
         let feature = model.feature(images, Some(draw))?;
         let (sizes, truths) = (&sizes[range.clone()], &truths[range]);
-        Ok(model.training_pass(&feature, sizes, truths, Some(draw))?.losses.total())
+        let losses = model.training_pass(&feature, sizes, truths, Some(draw))?.losses;
+        let parts = losses.named().into_iter().map(|(_, part)| part.detach());
+        Ok(Tensor::cat([losses.total()].into_iter().chain(parts).collect(), 0))
     }
 
     fn predict(

@@ -78,13 +78,22 @@ fn metrics_are_the_loss_and_the_root_and_say_what_is_not_finite() {
     let read = |loss: f32, square: f32| {
         let device = Device::flex();
         let number = |number: f32| Tensor::<1>::from_floats([number], &device);
-        StepMetrics::read(number(loss), Some(number(square)), Requests::default())
+        let tail = Tail { values: number(loss), parts: 0 };
+        StepMetrics::read(tail, Some(number(square)), Requests::default())
     };
     let good = read(2.5, 9.0);
     assert_eq!((good.loss, good.grad_norm, good.fault()), (2.5, 3.0, None));
     assert_eq!(read(f32::NAN, f32::NAN).fault().as_deref(), Some("the loss is NaN"));
     let large = read(1.0, f32::INFINITY).fault();
     assert_eq!(large.as_deref(), Some("the gradient norm is inf"));
+
+    // The loss, two parts, requests to stop and to save; then the norm.
+    let values = Tensor::from_floats([3.0, 1.0, 2.0, 1.0, 0.0, 2.0], &Device::flex());
+    let square = Tensor::from_floats([4.0], &Device::flex());
+    let asked = Requests { stop: true, evaluate: false, save: true };
+    let read = StepMetrics::read(Tail { values, parts: 2 }, Some(square), Requests::default());
+    assert_eq!((read.loss, &read.parts[..], read.grad_norm), (3.0, &[1.0, 2.0][..], 2.0));
+    assert_eq!(read.requests, asked);
 }
 
 fn small(seed: u64) -> Vim {

@@ -224,14 +224,14 @@ impl Golden<'_> {
         self.passed(&pass)?;
         let total = pass.losses.total();
         let mut losses = pass.losses.named();
-        losses.push(("loss".to_owned(), total.clone()));
+        losses.push(("loss", total.clone()));
         for (name, loss) in losses {
             let expected =
-                if name == "loss" { Some(&self.about.loss) } else { self.about.losses.get(&name) };
+                if name == "loss" { Some(&self.about.loss) } else { self.about.losses.get(name) };
             let Some(&expected) = expected else {
                 return Err(self.wrong(&format!("the variant has no `{name}`")));
             };
-            self.found.push(Comparison::new(&name, &numbers(loss), &[expected as f32], tolerance));
+            self.found.push(Comparison::new(name, &numbers(loss), &[expected as f32], tolerance));
         }
         if !args.grads {
             for name in self.arrays.unread() {
