@@ -47,8 +47,8 @@ pub(crate) struct ExportArgs {
     checkpoint: Option<PathBuf>,
     #[command(flatten)]
     which: WhichArgs,
-    /// Configuration whose `[model]`, `[ssm]` and `[segmentation]` the weights must fit; left out:
-    /// as recorded, or from a classifier's or a detector's shapes.
+    /// Configuration whose `[model]`, `[ssm]`, `[segmentation]` and `[detection]` the weights must
+    /// fit; left out: as recorded, or from a classifier's or a detector's shapes.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]

@@ -42,8 +42,8 @@ pub(crate) struct ImportArgs {
     /// Where to write it as safetensors under this program's names; left out: check only.
     #[arg(short, long, value_name = "FILE.safetensors")]
     output: Option<PathBuf>,
-    /// Configuration whose `[model]`, `[ssm]` and `[segmentation]` it must fit; left out: as
-    /// recorded in the file, or from a classifier's or a detector's shapes.
+    /// Configuration whose `[model]`, `[ssm]`, `[segmentation]` and `[detection]` it must fit; left
+    /// out: as recorded in the file, or from a classifier's or a detector's shapes.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
