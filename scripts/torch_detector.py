@@ -277,8 +277,10 @@ class Detector(nn.Module):
         return self.targets(boxes[ops.has_inside(boxes)], truth, overlap)
 
     def said(self, maps, stage, boxes, damp=None):
-        """A stage's scores and differences, and the boxes of each image that those lead to."""
-        x = self.pooled(maps, boxes, 7)
+        """A stage's scores and differences, and the boxes of each image that those lead to. A box that is none is read
+        as one without area, and stays none."""
+        readable = [torch.where(own.isfinite().all(1, keepdim=True), own, 0) for own in boxes]
+        x = self.pooled(maps, readable, 7)
         if damp is not None and x.requires_grad:
             x.register_hook(lambda gradient: gradient * damp)
         scores, deltas = self.roi_heads.box_predictor[stage](self.roi_heads.box_head[stage](x))
@@ -332,8 +334,7 @@ class Detector(nn.Module):
         if sum(map(len, boxes)):
             for stage in range(len(OVERLAPS)):
                 if stage:
-                    # A box that is none stays in its place until the end, as one without area.
-                    none = lambda own: torch.where(own.isfinite().all(1, keepdim=True), own, 0)
+                    none = lambda own: torch.where(own.isfinite().all(1, keepdim=True), own, torch.nan)
                     boxes = [ops.clip(none(own), size) for own, size in zip(boxes, sizes)]
                 scores, _, boxes = self.said(read, stage, boxes)
                 mean = mean + scores.softmax(1)

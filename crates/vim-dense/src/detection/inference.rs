@@ -116,13 +116,15 @@ impl Detector {
         for (stage, head) in self.box_heads.iter().enumerate() {
             if stage > 0 {
                 for (own, &size) in boxes.iter_mut().zip(sizes) {
-                    // A box that is none stays in its place until the end, as one without area.
-                    own.iter_mut().for_each(|edges| {
-                        *edges = if is_finite(*edges) { clip(*edges, size) } else { [0.0; 4] };
-                    });
+                    let own = own.iter_mut().filter(|edges| is_finite(**edges));
+                    own.for_each(|edges| *edges = clip(*edges, size));
                 }
             }
-            let x = self.of_boxes(maps, boxes.iter().map(|own| &own[..]), BOX_BINS)?;
+            // A box that is none keeps its place, is read as one without area, and stays none.
+            let readable = |&edges: &Edges| if is_finite(edges) { edges } else { [0.0; 4] };
+            let read: Vec<Vec<Edges>> =
+                boxes.iter().map(|own| own.iter().map(readable).collect()).collect();
+            let x = self.of_boxes(maps, read.iter().map(|own| &own[..]), BOX_BINS)?;
             let scores = head.forward(x, self.precision())?;
             let own = softmax(scores.logits, 1);
             sum = Some(match sum {

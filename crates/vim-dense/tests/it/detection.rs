@@ -317,6 +317,20 @@ fn detections_are_within_their_image_and_none_is_none() {
     assert!(found[0].resized(size, size).boxes.is_empty());
 }
 
+// The original ends with an error there.
+#[test]
+fn a_stage_that_gives_no_numbers_finds_nothing() {
+    let device = Device::flex();
+    let everything = DetectorConfig { score_threshold: 0.0, ..Default::default() };
+    for (stage, value) in [(0, f32::NAN), (1, f32::INFINITY), (2, f32::NAN)] {
+        let mut model = small(everything.clone(), &device);
+        let bias = Tensor::from_floats([value, 0.0, 0.0, 0.0], &device);
+        model.box_heads[stage].bbox_pred.bias = Some(Param::from_tensor(bias));
+        let found = model.detect(images(1, &device), &[[SIDE, SIDE]]).unwrap();
+        assert!(found[0].boxes.is_empty(), "stage {stage}: {:?}", found[0].boxes);
+    }
+}
+
 #[test]
 fn files_of_either_naming_restore_every_number() {
     let device = Device::flex();
