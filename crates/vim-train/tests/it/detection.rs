@@ -284,7 +284,7 @@ fn sections_of_the_other_tasks_are_refused() {
         ("task=segmentation", &["detection", "task = \"detection\""]),
         ("data.dataset=cifar10", &["data.dataset", "objects"]),
         ("objects.scale=[2.0, 1.0]", &["objects.scale"]),
-        ("detection.chanels=4", &["detection.chanels", "channels"]),
+        ("detection.channel=4", &["detection.channel", "channels"]),
         ("detection.box_samples=0", &["detection.box_samples"]),
         ("model.patch_size=2", &["patch"]),
         ("optim.schedule=cosine", &["optim.milestones", "step"]),
