@@ -5,8 +5,8 @@ use vim_kernels::{KernelChoice, KernelError, Roi, roi_align};
 
 use super::boxes::{Edges, area};
 
-/// The side of a box that is read from the level of [`WHOLE_LEVEL`], in pixels: that of an image of
-/// ImageNet.
+/// The side of a box that is read from the level of the backbone's patches, in pixels: that of an
+/// image of ImageNet.
 pub const WHOLE: f32 = 224.0;
 /// Its level: that of the backbone's patches.
 const WHOLE_LEVEL: f32 = 4.0;
