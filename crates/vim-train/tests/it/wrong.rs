@@ -311,7 +311,7 @@ error: x.toml:7:13: slurm.partition: unknown partition `gup`, did you mean `gpu`
 
 #[test]
 fn wrong_configurations_and_all_that_is_said_of_them() {
-    let keys = "augment, checkpoint, data, devices, extends, log, model, optim, pairs, run, segmentation, slurm, ssm, sweep, task, train, version";
+    let keys = "augment, checkpoint, data, detection, devices, extends, log, model, objects, optim, pairs, run, segmentation, slurm, ssm, sweep, task, train, version";
     for (files, args, expected) in WRONG {
         let folder = folder(files);
         let bin = folder.path().join("bin");
