@@ -53,7 +53,7 @@ const WRONG: &[Row] = &[
     (
         &[("x.toml", "[data.shapes]\nsede = 1\n")],
         SHOW,
-        "error: x.toml:2:1: data.shapes.sede: unknown key, did you mean `seed`? (known: background, image_size, seed, test, train, val)
+        "error: x.toml:2:1: data.shapes.sede: unknown key, did you mean `seed`? (known: background, figures, image_size, scale, seed, test, textures, train, val)
   |
 2 | sede = 1
   | ^^^^
