@@ -245,7 +245,7 @@ error: 1 of 2 runs of x.toml cannot be trained (listed above): nothing was plann
     (
         &[("x.toml", "[sweep]\nseeds = [0, 1]\n[sweep.report]\nmetric = \"val/topp1\"\n")],
         PLAN,
-        "error: x.toml:4:10: sweep.report.metric: no run has the metric `val/topp1`, did you mean `val/top1`? (there are: val/top1, val/top5, val/miou, val/macc, val/aacc, val/loss, val/ema/top1, val/ema/top5, val/ema/miou, val/ema/macc, val/ema/aacc, val/ema/loss, test/top1, test/top5, test/miou, test/macc, test/aacc, test/loss, train/loss)
+        "error: x.toml:4:10: sweep.report.metric: no run has the metric `val/topp1`, did you mean `val/top1`? (there are: val/top1, val/top5, val/miou, val/macc, val/aacc, val/box_ap, val/box_ap50, val/box_ap75, val/mask_ap, val/mask_ap50, val/mask_ap75, val/loss, val/ema/top1, val/ema/top5, val/ema/miou, val/ema/macc, val/ema/aacc, val/ema/box_ap, val/ema/box_ap50, val/ema/box_ap75, val/ema/mask_ap, val/ema/mask_ap50, val/ema/mask_ap75, val/ema/loss, test/top1, test/top5, test/miou, test/macc, test/aacc, test/box_ap, test/box_ap50, test/box_ap75, test/mask_ap, test/mask_ap50, test/mask_ap75, test/loss, train/loss)
   |
 4 | metric = \"val/topp1\"
   |          ^^^^^^^^^^^
