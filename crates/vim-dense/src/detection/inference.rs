@@ -11,7 +11,8 @@ use super::mask_head::{MASK_BINS, MASK_SIDE, of_classes};
 use super::nms::batched_nms;
 use super::paste::paste;
 use super::rpn::{Limits, Proposals};
-use super::training::{proposals_of, refined};
+use super::targets::refined;
+use super::training::proposals_of;
 use crate::error::DenseError;
 
 /// From this probability on a pixel is in a mask.

@@ -28,6 +28,7 @@ pub mod pooler;
 mod pyramid;
 pub mod rpn;
 pub mod sampler;
+mod targets;
 mod training;
 mod truths;
 mod weights;

@@ -4,20 +4,15 @@ use burn::tensor::Tensor;
 use rayon::prelude::*;
 use vim_model::Draw;
 
-use super::box_head::{BOX_BINS, BoxScores, BoxTargets, CODERS, OVERLAPS, box_losses};
-use super::boxes::{Edges, clip, is_finite, is_nonempty};
-use super::coder::BoxCoder;
+use super::box_head::{BOX_BINS, BoxScores, BoxTargets, CODERS, box_losses};
+use super::boxes::Edges;
 use super::detector::Detector;
 use super::layers::numbers;
 use super::mask_head::{MASK_BINS, MASK_SIDE, mask_loss};
-use super::matcher::{Label, Matcher, Matches};
 use super::rpn::{AnchorScores, AnchorTargets, Limits, Proposals, anchor_losses, proposals};
-use super::sampler::{Purpose, Sampled, sample};
+use super::targets::Scenes;
 use super::truths::Truths;
-use crate::error::{DenseError, expect};
-
-/// Most of the boxes of an image in the heads' losses that are foreground.
-const FOREGROUND: f64 = 0.25;
+use crate::error::DenseError;
 
 /// The nine losses, each `[1]` and differentiable.
 #[derive(Clone, Debug)]
@@ -96,7 +91,7 @@ pub struct TrainingPass {
     pub anchors: AnchorScores,
     /// Of each image the anchors that are in the loss.
     pub anchor_targets: Vec<AnchorTargets>,
-    /// Of each image its proposals.
+    /// Of each image its proposals; where boxes were given, the cascade is not of them.
     pub proposals: Vec<Proposals>,
     /// The cascade.
     pub stages: Vec<StagePass>,
@@ -135,14 +130,40 @@ impl Detector {
         truths: &[Truths],
         draw: Option<Draw>,
     ) -> Result<TrainingPass, DenseError> {
+        self.pass_of(feature, &Scenes { sizes, truths, draw, boxes: None })
+    }
+
+    /// [`Detector::training_pass`] where the boxes of the cascade's stages are given, in place of
+    /// drawn proposals and of what each stage makes of its boxes. So a pass whose numbers are
+    /// rounded otherwise is of the same boxes, and its losses can be compared.
+    ///
+    /// # Shapes
+    ///
+    /// - `boxes`: of each stage, of each image
+    /// - the others: as [`Detector::training_pass`]
+    ///
+    /// # Errors
+    ///
+    /// As [`Detector::training_pass`], and [`DenseError::Argument`] if there are not boxes of every
+    /// stage and image, or one has no inside.
+    pub fn training_pass_of_boxes(
+        &self,
+        feature: &Tensor<4>,
+        sizes: &[[usize; 2]],
+        truths: &[Truths],
+        draw: Option<Draw>,
+        boxes: &[Vec<Vec<Edges>>],
+    ) -> Result<TrainingPass, DenseError> {
+        self.pass_of(feature, &Scenes { sizes, truths, draw, boxes: Some(boxes) })
+    }
+
+    fn pass_of(
+        &self,
+        feature: &Tensor<4>,
+        scenes: &Scenes<'_>,
+    ) -> Result<TrainingPass, DenseError> {
         let [batch, ..] = feature.dims();
-        self.check_sizes(sizes, batch)?;
-        let got = || format!("those of {} images", truths.len());
-        expect(truths.len() == batch, "truths", got, || format!("those of {batch}"))?;
-        truths.iter().try_for_each(|of| of.check(self.num_classes()))?;
-        let draws: Vec<Option<Draw>> = (0..batch)
-            .map(|image| draw.map(|Draw { seed, first }| Draw { seed, first: first + image }))
-            .collect();
+        self.check_scenes(scenes, batch)?;
         let maps = self.maps(feature)?;
         let anchors = self.rpn.forward(&maps, self.precision())?;
 
@@ -151,19 +172,16 @@ impl Detector {
         let levels = self.anchor_levels(&maps);
         let all: Vec<Edges> = levels.concat();
         let limits = Limits { per_level: config.proposals_per_level, all: config.proposals };
-        let proposals = proposals_of(&anchors, &levels, sizes, limits);
-        let each = truths.par_iter().zip(&draws);
+        let proposals = proposals_of(&anchors, &levels, scenes.sizes, limits);
+        let each = scenes.truths.par_iter().zip(scenes.draws());
         let anchor_targets: Vec<AnchorTargets> = each
-            .map(|(of, &draw)| AnchorTargets::of(&all, &of.boxes, config.anchor_samples, draw))
+            .map(|(of, draw)| AnchorTargets::of(&all, &of.boxes, config.anchor_samples, draw))
             .collect();
         let [rpn_cls, rpn_loc] =
             anchor_losses(&anchors, &all, &anchor_targets, config.anchor_samples);
 
-        let each = proposals.iter().zip(truths).zip(&draws);
-        let first =
-            each.map(|((proposals, truths), &draw)| self.drawn(&proposals.boxes, truths, draw));
-        let stages = self.cascade(&maps, first.collect(), sizes, truths)?;
-        let (masks, mask) = self.masks(&maps, &stages[0].targets, truths)?;
+        let stages = self.cascade(&maps, &proposals, scenes)?;
+        let (masks, mask) = self.masks(&maps, &stages[0].targets, scenes.truths)?;
         let of_stages = |which: usize| -> Vec<Tensor<1>> {
             stages.iter().map(|stage| stage.losses[which].clone()).collect()
         };
@@ -179,56 +197,28 @@ impl Detector {
         sizes.map(|(level, size)| anchors.of_level(level, size)).collect()
     }
 
-    /// The boxes of an image that are in the first stage's losses: of its proposals and, behind
-    /// them, its truths. Foreground comes first.
-    fn drawn(&self, proposals: &[Edges], truths: &Truths, draw: Option<Draw>) -> BoxTargets {
-        let boxes: Vec<Edges> = proposals.iter().chain(&truths.boxes).copied().collect();
-        let found = Matcher::at(OVERLAPS[0]).matches(&truths.boxes, &boxes);
-        let (count, purpose) = (self.config().box_samples, Purpose::Proposals);
-        let Sampled { positives, negatives } =
-            sample(&found.labels, count, FOREGROUND, draw, purpose);
-        let chosen = positives.into_iter().chain(negatives);
-        let all = self.targets(boxes, found, truths);
-        let mut targets = BoxTargets::default();
-        for at in chosen {
-            targets.boxes.push(all.boxes[at]);
-            targets.classes.push(all.classes[at]);
-            targets.truths.push(all.truths[at]);
-            targets.to.push(all.to[at]);
-        }
-        targets
-    }
-
-    /// What boxes are to find that are matched with the truths of their image.
-    fn targets(&self, boxes: Vec<Edges>, found: Matches, truths: &Truths) -> BoxTargets {
-        let background = self.num_classes();
-        let each = found.labels.iter().zip(&found.matched);
-        let class = |(&label, &truth): (&Label, &usize)| {
-            if label == Label::Positive { truths.classes[truth] } else { background }
-        };
-        let classes = each.map(class).collect();
-        let to =
-            |(&edges, &truth): (&Edges, &usize)| truths.boxes.get(truth).copied().unwrap_or(edges);
-        let to = boxes.iter().zip(&found.matched).map(to).collect();
-        BoxTargets { classes, to, truths: found.matched, boxes }
-    }
-
-    /// All stages, from the first one's boxes.
+    /// All stages.
     fn cascade(
         &self,
         maps: &[Tensor<4>],
-        first: Vec<BoxTargets>,
-        sizes: &[[usize; 2]],
-        truths: &[Truths],
+        proposals: &[Proposals],
+        scenes: &Scenes<'_>,
     ) -> Result<Vec<StagePass>, DenseError> {
-        let mut stages = Vec::with_capacity(self.box_heads.len());
-        let mut targets = first;
+        let mut stages: Vec<StagePass> = Vec::with_capacity(self.box_heads.len());
         for (stage, head) in self.box_heads.iter().enumerate() {
+            let targets = match (scenes.boxes, stages.last()) {
+                (Some(given), _) => self.matched(stage, given[stage].clone(), scenes.truths),
+                (None, None) => self.drawn(proposals, scenes),
+                (None, Some(StagePass { targets, scores: Some(scores), .. })) => {
+                    self.passed_on(stage, targets, scores, scenes)
+                }
+                (None, Some(StagePass { targets, scores: None, .. })) => targets.clone(),
+            };
             if targets.iter().all(|of| of.boxes.is_empty()) {
                 let BoxScores { logits, deltas } =
                     head.forward(self.stand_in(maps, BOX_BINS)?, self.precision())?;
                 let losses = [logits, deltas].map(zero);
-                stages.push(StagePass { targets: targets.clone(), scores: None, losses });
+                stages.push(StagePass { targets, scores: None, losses });
                 continue;
             }
             let boxes = targets.iter().map(|of| &of.boxes[..]);
@@ -237,26 +227,7 @@ impl Detector {
             let x = damped(x, 1.0 / self.box_heads.len() as f64);
             let scores = head.forward(x, self.precision())?;
             let losses = box_losses(&scores, &targets, CODERS[stage], self.num_classes());
-            let next = match OVERLAPS.get(stage + 1) {
-                Some(&overlap) => {
-                    let boxes = targets.iter().map(|of| &of.boxes[..]);
-                    let refined = refined(&scores.deltas, boxes, CODERS[stage]);
-                    let each = refined.into_iter().zip(sizes).zip(truths);
-                    let next = each.map(|((boxes, &size), truths)| {
-                        let boxes = boxes.into_iter().filter(|&edges| is_finite(edges));
-                        let boxes: Vec<Edges> = boxes
-                            .map(|edges| clip(edges, size))
-                            .filter(|&edges| is_nonempty(edges))
-                            .collect();
-                        let found = Matcher::at(overlap).matches(&truths.boxes, &boxes);
-                        self.targets(boxes, found, truths)
-                    });
-                    next.collect()
-                }
-                None => Vec::new(),
-            };
             stages.push(StagePass { targets, scores: Some(scores), losses });
-            targets = next;
         }
         Ok(stages)
     }
@@ -310,21 +281,6 @@ pub(super) fn proposals_of(
     let deltas: &[[f32; 4]] = deltas.as_chunks().0;
     let each = logits.par_chunks(count.max(1)).zip(deltas.par_chunks(count.max(1))).zip(sizes);
     each.map(|((logits, deltas), &size)| proposals(levels, logits, deltas, size, limits)).collect()
-}
-
-/// The boxes of each image as a stage refines them.
-pub(super) fn refined<'a>(
-    deltas: &Tensor<2>,
-    boxes: impl Iterator<Item = &'a [Edges]>,
-    coder: BoxCoder,
-) -> Vec<Vec<Edges>> {
-    let deltas = numbers(deltas.clone());
-    let mut deltas = deltas.as_chunks::<4>().0.iter();
-    boxes
-        .map(|own| {
-            own.iter().zip(&mut deltas).map(|(&edges, &by)| coder.decode(edges, by)).collect()
-        })
-        .collect()
 }
 
 /// `x` with its gradient times `share`.

@@ -14,7 +14,7 @@ use vim_torch::{Section, read_checkpoint};
 /// Classes of the small models.
 const CLASSES: usize = 3;
 /// Sides of the images that they see.
-const SIDE: usize = 64;
+pub(super) const SIDE: usize = 64;
 
 fn small_backbone() -> VimConfig {
     VimConfig {
@@ -27,7 +27,7 @@ fn small_backbone() -> VimConfig {
     }
 }
 
-fn small(config: DetectorConfig, device: &Device) -> Detector {
+pub(super) fn small(config: DetectorConfig, device: &Device) -> Detector {
     let config = DetectorConfig {
         channels: 4,
         box_features: 6,
@@ -44,7 +44,7 @@ fn polygon([left, top, right, bottom]: [f32; 4]) -> InstanceMask {
     InstanceMask::Polygons(vec![vec![left, top, right, top, right, bottom, left, bottom]])
 }
 
-fn truths(boxes: &[[f32; 4]]) -> Truths {
+pub(super) fn truths(boxes: &[[f32; 4]]) -> Truths {
     Truths {
         boxes: boxes.to_vec(),
         classes: (0..boxes.len()).map(|at| at % CLASSES).collect(),
@@ -53,14 +53,14 @@ fn truths(boxes: &[[f32; 4]]) -> Truths {
 }
 
 /// Images of waves.
-fn images(count: usize, device: &Device) -> Tensor<4> {
+pub(super) fn images(count: usize, device: &Device) -> Tensor<4> {
     let numbers: Vec<f32> =
         (0..count * 3 * SIDE * SIDE).map(|at| (at as f32 * 0.37).sin()).collect();
     let data = burn::tensor::TensorData::new(numbers, [count, 3, SIDE, SIDE]);
     Tensor::from_data(data, device)
 }
 
-fn pass(
+pub(super) fn pass(
     model: &Detector,
     of: &[Truths],
     draw: Option<Draw>,
@@ -70,7 +70,7 @@ fn pass(
     model.training_pass(&feature, &vec![[SIDE, SIDE - 10]; of.len()], of, draw)
 }
 
-fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+pub(super) fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().iter().collect()
 }
 

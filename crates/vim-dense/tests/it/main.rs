@@ -4,6 +4,7 @@
 
 mod config;
 mod detection;
+mod given_boxes;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod gpu;
 mod naive;
