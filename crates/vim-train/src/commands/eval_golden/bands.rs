@@ -1,6 +1,8 @@
 //! How far the arrays of a segmentation may be off, by what they are and what is computed in.
 
-use strum::{Display, VariantArray};
+use std::fmt::Display;
+
+use strum::VariantArray;
 use vim_kernels::Precision;
 
 use super::EvalGoldenArgs;
@@ -12,7 +14,7 @@ const CANCELS: &str = "g.decode_head.psp_modules.0.1.";
 const MARGIN: f64 = 1e-3;
 
 /// What an array is.
-#[derive(Clone, Copy, Debug, Display, PartialEq, Eq, VariantArray)]
+#[derive(Clone, Copy, Debug, strum::Display, PartialEq, Eq, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub(super) enum Kind {
     /// Between the backbone and the heads' last layers.
@@ -143,12 +145,15 @@ impl Bands {
     }
 }
 
-/// The largest error of each kind, in lines.
-pub(super) fn summary(comparisons: &[Comparison]) -> String {
+/// The largest error of each kind, which `of` tells by the name, in lines.
+pub(super) fn summary<K>(comparisons: &[Comparison], of: impl Fn(&str) -> K) -> String
+where
+    K: Copy + PartialEq + Display + VariantArray,
+{
     let mut lines =
         vec![format!("{:<13}  {:>6}  {:>10}  {:>9}  which", "kind", "arrays", "max rel", "band")];
-    for &kind in Kind::VARIANTS {
-        let of_kind = || comparisons.iter().filter(move |one| Kind::of(&one.array) == kind);
+    for &kind in K::VARIANTS {
+        let of_kind = || comparisons.iter().filter(|one| of(&one.array) == kind);
         let by_size = |a: &&Comparison, b: &&Comparison| {
             a.max_relative_error.total_cmp(&b.max_relative_error)
         };
@@ -195,7 +200,7 @@ mod tests {
     fn the_summary_names_the_worst_of_each_kind() {
         let compared = |name: &str, got: f32| Comparison::new(name, &[got], &[1.0], 0.5);
         let all = [compared("eval.map0", 1.25), compared("eval.map1", 1.5), compared("dx", 1.0)];
-        let text = summary(&all);
+        let text = summary(&all, Kind::of);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3);
         assert_eq!(lines[1], "features            2    5.000e-1       5e-1  eval.map1");

@@ -54,7 +54,9 @@ arrays, and the arrays are its own. Segmentation: eval.*, train.*, slide.*, and 
 classes are compared where the two largest logits are further apart than 1e-3. Tolerances left out: 1e-5,
 of gradients 5e-4, of dx 1e-4; in bf16 wider ones for each kind of array, and the last lines say how far
 each kind is off. Detection: image*, gt_*, batch, train.*, eval.*, and with --grads d_* and g.*; anchors
-and boxes are taken in order. Tolerances left out: 1e-5, gradients 2e-4, boxes 1e-3 pixels.
+and boxes are taken in order. Tolerances left out: 1e-5, gradients 2e-4, boxes 1e-3 pixels. In bf16 other
+boxes would be chosen: the cascade is of train.stage*.boxes*, eval.* and train.proposal* are not compared,
+bands are wider for each kind, and a gradient's part along the reference's (1) is compared too.
 
 The error of an array is its largest difference over its reference's largest magnitude. Exit 1 if one
 is above its tolerance, which is the same on a GPU: f32 is f32 there.";
@@ -81,7 +83,7 @@ pub(crate) struct EvalGoldenArgs {
     operations: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
-    /// Type to compute in, of a segmentation model: f32, tf32 or bf16; left out f32.
+    /// Type to compute in, of a segmentation model or a detector: f32, tf32 or bf16; left out f32.
     #[arg(long, value_name = "DTYPE", requires = "variant", value_parser = from_name::<Precision>)]
     dtype: Option<Precision>,
     /// Compare the gradients too: of the images and of every parameter.

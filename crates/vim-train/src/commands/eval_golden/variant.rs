@@ -26,18 +26,22 @@ pub(super) fn run(
     let text = fs::read(path).map_err(Error::io("read", path))?;
     let about: serde_json::Value = serde_json::from_slice(&text).map_err(wrong)?;
     if about.pointer("/variant/out_indices").is_none() {
-        if args.dtype.is_some_and(|dtype| dtype != Precision::F32) {
-            return Err(Error::failed("--dtype: a detector is compared in f32 alone"));
-        }
         let about = serde_json::from_value(about).map_err(wrong)?;
         let comparisons = detection::compare(args, path, &about, &chosen.device)?;
-        return judge(args, &comparisons, &chosen.name);
+        let judged = judge(args, &comparisons, &chosen.name);
+        let precision = args.dtype.unwrap_or_default();
+        if precision != Precision::F32 && args.json {
+            eprintln!("note: {}", detection::not_compared(precision));
+        } else if precision != Precision::F32 {
+            print(&detection::summary(&comparisons, precision))?;
+        }
+        return judged;
     }
     let about = serde_json::from_value(about).map_err(wrong)?;
     let comparisons = segmentation::compare(args, path, &about, &chosen.device)?;
     let judged = judge(args, &comparisons, &chosen.name);
     if !args.json {
-        print(&bands::summary(&comparisons))?;
+        print(&bands::summary(&comparisons, bands::Kind::of))?;
     }
     judged
 }
