@@ -39,25 +39,37 @@ impl VimConfig {
         }
         let [rows, columns] = self.grid();
         let half = self.d_model / 2;
+        let [of_rows, of_columns] = self.rope_axes();
+        let spread = |of: fn((f32, f32)) -> f32| -> Vec<f32> {
+            let pixels = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+            let line = |angles: &[(f32, f32)], at: usize| -> Vec<f32> {
+                angles[at * half..][..half].iter().copied().map(of).collect()
+            };
+            pixels.flat_map(|(y, x)| [line(&of_rows, y), line(&of_columns, x)].concat()).collect()
+        };
+        let (cos, sin) = (spread(|(cos, _)| cos), spread(|(_, sin)| sin));
+        Some(RopeTable { shape: [rows * columns, self.d_model], cos, sin })
+    }
+
+    /// Cosine and sine of the angle of every row of patches, and of every column, both for half of
+    /// the channels: `[G, M/2]`.
+    fn rope_axes(&self) -> [Vec<(f32, f32)>; 2] {
+        let half = self.d_model / 2;
         // Every operation is rounded to f32, as there.
         let frequency = |pair: usize| {
             let exponent = (2 * pair) as f32 / half as f32;
             1.0 / f64::from(THETA).powf(f64::from(exponent)) as f32
         };
+        let frequencies: Vec<f32> = (0..half).map(|channel| frequency(channel / 2)).collect();
         let scale = self.rope_grid() as f32;
-        let time = |position: usize, grid: usize| position as f32 / grid as f32 * scale;
-        let (mut cos, mut sin) = (Vec::new(), Vec::new());
-        for row in 0..rows {
-            for column in 0..columns {
-                for channel in 0..self.d_model {
-                    let t = if channel < half { time(row, rows) } else { time(column, columns) };
-                    let angle = f64::from(t * frequency(channel % half / 2));
-                    cos.push(angle.cos() as f32);
-                    sin.push(angle.sin() as f32);
-                }
-            }
-        }
-        Some(RopeTable { shape: [rows * columns, self.d_model], cos, sin })
+        let turn = |angle: f32| {
+            let angle = f64::from(angle);
+            (angle.cos() as f32, angle.sin() as f32)
+        };
+        self.grid().map(|grid| {
+            let times = (0..grid).map(|position| position as f32 / grid as f32 * scale);
+            times.flat_map(|t| frequencies.iter().map(move |by| turn(t * by))).collect()
+        })
     }
 }
 
@@ -76,17 +88,30 @@ impl Rotation {
     /// Of an odd number of tokens the first is left alone and the others are rotated as the patches
     /// in their order, wherever the class token is: the original assumes that it comes first.
     pub(crate) fn new(config: &VimConfig, flipped: bool, device: &Device) -> Option<Self> {
-        let RopeTable { shape: [_, d_model], cos, sin } = config.rope_table()?;
-        let len = config.num_tokens();
-        let still = len % 2 * d_model;
-        let sign = |(i, s): (usize, f32)| if i % 2 == 0 { -s } else { s };
-        let cos = [vec![1.0; still], cos].concat();
-        let sin = [vec![0.0; still], sin.into_iter().enumerate().map(sign).collect()].concat();
-        let upload = |values: Vec<f32>| {
-            let table = Tensor::<3>::from_data(TensorData::new(values, [1, len, d_model]), device);
-            if flipped { table.flip([1]) } else { table }
+        if config.rope == Rope::None {
+            return None;
+        }
+        let ([rows, columns], half) = (config.grid(), config.d_model / 2);
+        let axes = config.rope_axes();
+        let still = config.num_tokens() % 2;
+        // A row's and a column's part meet on the device: what is uploaded grows with G, not G².
+        let spread = |of: fn(usize, (f32, f32)) -> f32, alone: f32| {
+            let part = |axis: usize, shape: [usize; 3]| {
+                let values = axes[axis].iter().enumerate();
+                let values = values.map(|(i, &angle)| of(axis * half + i % half, angle)).collect();
+                let values = TensorData::new::<f32, _>(values, shape);
+                Tensor::<3>::from_data(values, device).expand([rows, columns, half])
+            };
+            let all = Tensor::cat(vec![part(0, [rows, 1, half]), part(1, [1, columns, half])], 2);
+            let all = all.reshape([1, rows * columns, 2 * half]);
+            let first = Tensor::full([1, 1, 2 * half], alone, device);
+            let all = if still == 1 { Tensor::cat(vec![first, all], 1) } else { all };
+            if flipped { all.flip([1]) } else { all }
         };
-        Some(Self { cos: upload(cos), sin: upload(sin) })
+        let sine = |channel: usize, (_, sin): (f32, f32)| {
+            if channel.is_multiple_of(2) { -sin } else { sin }
+        };
+        Some(Self { cos: spread(|_, (cos, _)| cos, 1.0), sin: spread(sine, 0.0) })
     }
 
     /// `x`, `[B, L, M]`, rotated.
