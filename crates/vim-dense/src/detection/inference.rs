@@ -12,7 +12,7 @@ use super::nms::batched_nms;
 use super::paste::paste;
 use super::rpn::{Limits, Proposals};
 use super::targets::refined;
-use super::training::proposals_of;
+use super::training::{anchor_levels, proposals_of, sizes_of};
 use crate::error::DenseError;
 
 /// From this probability on a pixel is in a mask.
@@ -95,7 +95,8 @@ impl Detector {
         let config = self.config();
         let limits =
             Limits { per_level: config.test_proposals_per_level, all: config.test_proposals };
-        let proposals = proposals_of(&scores, &self.anchor_levels(&maps), sizes, limits);
+        let levels = anchor_levels(config, self.backbone_config(), &sizes_of(&maps));
+        let proposals = proposals_of(&scores, &levels, sizes, limits);
         let boxes: Vec<Vec<Edges>> = proposals.iter().map(|of| of.boxes.clone()).collect();
         let mut detections = self.of_proposals(&maps, boxes, sizes)?;
         self.add_masks(&maps, &mut detections)?;

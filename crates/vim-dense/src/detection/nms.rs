@@ -1,6 +1,6 @@
 //! Which of overlapping boxes stay.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
@@ -11,19 +11,23 @@ use super::boxes::{Edges, iou};
 /// order.
 #[must_use]
 pub fn by_score(scores: &[f32], most: usize) -> Vec<usize> {
-    let order = higher(scores);
-    let mut best: Vec<usize> = (0..scores.len()).collect();
+    let mut best: Vec<(Reverse<i32>, usize)> =
+        (0..scores.len()).map(|at| rank(scores, at)).collect();
     if most < best.len() {
-        best.select_nth_unstable_by(most, &order);
+        best.select_nth_unstable(most);
         best.truncate(most);
     }
-    best.sort_unstable_by(&order);
-    best
+    best.sort_unstable();
+    best.into_iter().map(|(_, at)| at).collect()
 }
 
-/// The order from the highest score to the lowest. Zero of either sign is one number.
-fn higher(scores: &[f32]) -> impl Fn(&usize, &usize) -> Ordering + '_ {
-    |&a, &b| (scores[b] + 0.0).total_cmp(&(scores[a] + 0.0)).then(a.cmp(&b))
+/// What sorts score `at` from the highest to the lowest, as `f32::total_cmp` orders them. Zero of
+/// either sign is one number.
+fn rank(scores: &[f32], at: usize) -> (Reverse<i32>, usize) {
+    let bits = (scores[at] + 0.0).to_bits() as i32;
+    // Of negative numbers all bits but the sign, so that integers have the order of the floats.
+    let magnitude = ((bits >> 31) as u32 >> 1) as i32;
+    (Reverse(bits ^ magnitude), at)
 }
 
 /// Non-maximum suppression: the boxes that stay, from the highest score to the lowest. A box goes
@@ -51,7 +55,7 @@ pub fn batched_nms(
     let kept =
         of_class.into_par_iter().map(|(_, order)| suppressed(boxes, &order, threshold, most));
     let mut kept = kept.collect::<Vec<_>>().concat();
-    kept.sort_unstable_by(higher(scores));
+    kept.sort_unstable_by_key(|&at| rank(scores, at));
     kept.truncate(most);
     kept
 }
@@ -59,17 +63,51 @@ pub fn batched_nms(
 /// At most `most` of `order`, boxes of one class from the highest score to the lowest, none of
 /// which overlaps with a higher one by more than `threshold`.
 fn suppressed(boxes: &[Edges], order: &[usize], threshold: f64, most: usize) -> Vec<usize> {
+    // A number of f32 is above the threshold where it is above the largest f32 that is not.
+    let nearest = threshold as f32;
+    let limit = if f64::from(nearest) > threshold { nearest.next_down() } else { nearest };
     let mut kept: Vec<usize> = Vec::new();
+    let mut groups: Vec<Group> = Vec::new();
     for &at in order {
         if kept.len() == most {
             break;
         }
-        let overlaps = |&by: &usize| f64::from(iou(boxes[by], boxes[at])) > threshold;
-        if !kept.iter().any(overlaps) {
-            kept.push(at);
+        if groups.iter().any(|group| group.overlaps(boxes[at], limit)) {
+            continue;
         }
+        let lane = kept.len() % LANES;
+        if lane == 0 {
+            groups.push(Group::NONE);
+        }
+        if let Some(group) = groups.last_mut() {
+            group.0.iter_mut().zip(boxes[at]).for_each(|(edge, of)| edge[lane] = of);
+        }
+        kept.push(at);
     }
     kept
+}
+
+/// Boxes of a group: enough for the processor to compare several at once.
+const LANES: usize = 16;
+
+/// Left, top, right and bottom edges of some boxes.
+struct Group([[f32; LANES]; 4]);
+
+impl Group {
+    /// Boxes that overlap with nothing.
+    const NONE: Self = {
+        let (most, least) = ([f32::INFINITY; LANES], [f32::NEG_INFINITY; LANES]);
+        Self([most, most, least, least])
+    };
+
+    /// Whether the overlap of one of them with `edges` is larger than `limit`.
+    fn overlaps(&self, edges: Edges, limit: f32) -> bool {
+        let [left, top, right, bottom] = &self.0;
+        let larger =
+            |lane: usize| iou([left[lane], top[lane], right[lane], bottom[lane]], edges) > limit;
+        // All of them: a loop that ends early is not compiled to vectors.
+        (0..LANES).fold(false, |any, lane| any | larger(lane))
+    }
 }
 
 /// [`batched_nms`] of boxes that are all of one class.

@@ -1,11 +1,15 @@
 //! A training pass: what is matched, drawn and lost.
 
+use std::panic::resume_unwind;
+use std::thread;
+
 use burn::tensor::Tensor;
 use rayon::prelude::*;
-use vim_model::Draw;
+use vim_model::{Draw, VimConfig};
 
 use super::box_head::{BOX_BINS, BoxScores, BoxTargets, CODERS, box_losses};
 use super::boxes::Edges;
+use super::config::DetectorConfig;
 use super::detector::Detector;
 use super::layers::numbers;
 use super::mask_head::{MASK_BINS, MASK_SIDE, mask_loss};
@@ -165,18 +169,18 @@ impl Detector {
         let [batch, ..] = feature.dims();
         self.check_scenes(scenes, batch)?;
         let maps = self.maps(feature)?;
-        let anchors = self.rpn.forward(&maps, self.precision())?;
-
-        // Everything that is chosen is chosen on the host.
-        let config = self.config();
-        let levels = self.anchor_levels(&maps);
-        let all: Vec<Edges> = levels.concat();
+        let sizes = sizes_of(&maps);
+        let (config, backbone) = (self.config(), self.backbone_config());
+        // Everything that is chosen is chosen on the host; the anchors, on which the network has no
+        // say, while the device computes.
+        let (anchors, matched) = thread::scope(|scope| {
+            let matched = scope.spawn(|| matched_anchors(config, backbone, &sizes, scenes));
+            let anchors = self.rpn.forward(&maps, self.precision());
+            (anchors, matched.join().unwrap_or_else(|panic| resume_unwind(panic)))
+        });
+        let (anchors, (levels, all, anchor_targets)) = (anchors?, matched);
         let limits = Limits { per_level: config.proposals_per_level, all: config.proposals };
         let proposals = proposals_of(&anchors, &levels, scenes.sizes, limits);
-        let each = scenes.truths.par_iter().zip(scenes.draws());
-        let anchor_targets: Vec<AnchorTargets> = each
-            .map(|(of, draw)| AnchorTargets::of(&all, &of.boxes, config.anchor_samples, draw))
-            .collect();
         let [rpn_cls, rpn_loc] =
             anchor_losses(&anchors, &all, &anchor_targets, config.anchor_samples);
 
@@ -188,13 +192,6 @@ impl Detector {
         let (cls, box_reg) = (of_stages(0), of_stages(1));
         let losses = DetectionLosses { rpn_cls, rpn_loc, cls, box_reg, mask };
         Ok(TrainingPass { maps, anchors, anchor_targets, proposals, stages, masks, losses })
-    }
-
-    /// The anchors of each of the maps.
-    pub(super) fn anchor_levels(&self, maps: &[Tensor<4>]) -> Vec<Vec<Edges>> {
-        let anchors = self.config().anchors(self.backbone_config());
-        let sizes = maps.iter().map(|map| [map.dims()[1], map.dims()[2]]).enumerate();
-        sizes.map(|(level, size)| anchors.of_level(level, size)).collect()
     }
 
     /// All stages.
@@ -266,6 +263,38 @@ impl Detector {
         let loss = mask_loss(logits.clone(), &pass.classes, &pass.targets);
         Ok((MaskPass { logits: Some(logits), ..pass }, loss))
     }
+}
+
+/// `[height, width]` of each of `maps`.
+pub(super) fn sizes_of(maps: &[Tensor<4>]) -> Vec<[usize; 2]> {
+    maps.iter().map(|map| [map.dims()[1], map.dims()[2]]).collect()
+}
+
+/// The anchors of each of the maps, whose sizes are given.
+pub(super) fn anchor_levels(
+    config: &DetectorConfig,
+    backbone: &VimConfig,
+    sizes: &[[usize; 2]],
+) -> Vec<Vec<Edges>> {
+    let anchors = config.anchors(backbone);
+    let each = sizes.par_iter().enumerate();
+    each.map(|(level, &size)| anchors.of_level(level, size)).collect()
+}
+
+/// The anchors of each of the maps, of all of them, and of each image those that are in the loss.
+fn matched_anchors(
+    config: &DetectorConfig,
+    backbone: &VimConfig,
+    sizes: &[[usize; 2]],
+    scenes: &Scenes<'_>,
+) -> (Vec<Vec<Edges>>, Vec<Edges>, Vec<AnchorTargets>) {
+    let levels = anchor_levels(config, backbone, sizes);
+    let all: Vec<Edges> = levels.concat();
+    let each = scenes.truths.par_iter().zip(scenes.draws());
+    let targets =
+        each.map(|(of, draw)| AnchorTargets::of(&all, &of.boxes, config.anchor_samples, draw));
+    let targets = targets.collect();
+    (levels, all, targets)
 }
 
 /// The proposals of every image.

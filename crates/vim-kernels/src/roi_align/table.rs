@@ -2,6 +2,8 @@
 //! sample: the weights of a box's bins along both axes, and the boxes that reach each tile of
 //! pixels.
 
+use rayon::prelude::*;
+
 use crate::error::KernelError;
 
 use super::{OPERATION, Roi};
@@ -13,6 +15,8 @@ pub(crate) const TILE: usize = 8;
 const MOST_SAMPLES: usize = 1 << 12;
 /// Indices are stored as f32, which are exact up to here.
 const MOST_NUMBERS: usize = 1 << 24;
+/// Boxes that one thread at least works out.
+const MIN_ROIS: usize = 32;
 /// Numbers that describe a bin along an axis: its first pixel, the number of pixels, and where
 /// their weights begin.
 pub(crate) const OF_BIN: usize = 3;
@@ -122,11 +126,17 @@ pub(crate) fn table(
     let mut of_bins = Vec::with_capacity(rois.len() * 2 * bins * OF_BIN);
     let mut weights = Vec::new();
     let mut members = vec![Vec::new(); batch * tiles[0] * tiles[1]];
-    for (roi, Roi { image, corners: [left, top, right, bottom] }) in rois.iter().enumerate() {
-        let axes = [([*top, *bottom], height), ([*left, *right], width)];
+    let bins_of = |Roi { corners: [left, top, right, bottom], .. }: &Roi| {
+        Ok([
+            axis_bins([*top, *bottom], scale, bins, height)?,
+            axis_bins([*left, *right], scale, bins, width)?,
+        ])
+    };
+    let each = rois.par_iter().with_min_len(MIN_ROIS).map(bins_of);
+    let found: Vec<[Vec<AxisBin>; 2]> = each.collect::<Result<_, KernelError>>()?;
+    for (roi, (axes, Roi { image, .. })) in found.into_iter().zip(rois).enumerate() {
         let mut reach = [0..0, 0..0];
-        for ((ends, pixels), reach) in axes.into_iter().zip(&mut reach) {
-            let found = axis_bins(ends, scale, bins, pixels)?;
+        for (found, reach) in axes.into_iter().zip(&mut reach) {
             let read = found.iter().filter(|(_, weights)| !weights.is_empty());
             let first = read.clone().map(|(first, _)| *first).min().unwrap_or(0);
             let end = read.map(|(first, weights)| first + weights.len()).max().unwrap_or(0);
