@@ -4,11 +4,13 @@
 
 mod backward;
 mod backward_step;
+mod channel_sums;
 mod chunks;
 mod coords;
 mod forward;
 mod forward_step;
 mod layout;
+mod partial_sums;
 mod segments;
 
 use burn::backend::ops::FloatTensorOps;
@@ -22,12 +24,11 @@ use crate::cube::halves::add_halves;
 use crate::cube::strides::fits_u32_index;
 use crate::cube::{dense, elem, empty};
 use crate::op::{Forward, FusedOp};
-use backward::{
-    PartialSumsLaunch, TableLaunch, TablesLaunch, TokenGradTensorsLaunch, add_rows, scan_backward,
-};
+use backward::{TokenGradTensorsLaunch, scan_backward};
 use coords::{RowsLaunch, ScanTensorsLaunch};
 use forward::scan_forward;
 use layout::{Layout, MAX_STATE_VECTOR, Shape};
+use partial_sums::{PartialSumsLaunch, add_partial_sums};
 use segments::{carry_over, segment_ends, segment_outflows};
 
 impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
@@ -227,36 +228,12 @@ pub(crate) fn scan_gradients(
         (rows, width(spec.has_d), false, dense(width(spec.has_d))),
         (rows, width(spec.has_delta_bias), false, dense(width(spec.has_delta_bias))),
     ];
-    let mut first_cube = 0;
-    let mut next = |(rows, width, transposed, [row, pitch]): (usize, usize, bool, [usize; 2])| {
-        let first = first_cube;
-        first_cube += backward::cubes(rows, width);
-        let reversed = u32::from(transposed);
-        let [rows, width, first, row, pitch] = [rows, width, first, row, pitch].map(|n| n as u32);
-        TableLaunch::new(rows, width, first, reversed, row, pitch)
-    };
-    let [table_b, table_c, table_a, table_d, table_bias] = tables.map(&mut next);
-    let [b, c, a, d, bias] = parts.map(CubeTensor::into_buffer_arg);
-    let sums = [&grad_b, &grad_c, &grad_a, &grad_d, &grad_bias];
-    let [sum_b, sum_c, sum_a, sum_d, sum_bias] = sums.map(|sum| sum.clone().into_buffer_arg());
-    // SAFETY: every table has the sizes of its buffers.
-    unsafe {
-        add_rows::launch_unchecked(
-            client,
-            CubeCount::Static(first_cube as u32, 1, 1),
-            CubeDim::new_1d(backward::UNITS as u32),
-            PartialSumsLaunch::new(b, c, a, d, bias),
-            sum_b,
-            sum_c,
-            sum_a,
-            sum_d,
-            sum_bias,
-            TablesLaunch::new(table_b, table_c, table_a, table_d, table_bias),
-            d_inner as u32,
-            d_state as u32,
-            [fb, fc],
-        );
-    }
+    add_partial_sums(
+        parts,
+        [&grad_b, &grad_c, &grad_a, &grad_d, &grad_bias],
+        tables,
+        [d_inner, d_state],
+    );
     let or_zero = |grad, of: &CubeTensor, there: bool| if there { grad } else { zeros_like(of) };
     let grad_d = or_zero(grad_d, &arguments.d, spec.has_d);
     let grad_bias = or_zero(grad_bias, &arguments.delta_bias, spec.has_delta_bias);
