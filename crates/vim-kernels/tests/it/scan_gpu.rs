@@ -77,12 +77,13 @@ fn many_states_take_several_passes() {
 
 #[test]
 fn long_sequences_are_cut_into_segments() {
-    // Each kind of decay, and a two-way method; an awkward N, of which one state is missing from
-    // the second pass.
+    // Each kind of decay, and a two-way method in both orders; an awkward N, of which one state is
+    // missing from the second pass.
     for (method, reverse, len, d_state) in [
         (Discretization::Zoh, true, 1025, 4),
         (Discretization::Bilinear, false, 1025, 4),
         (Discretization::Poly, false, 1025, 4),
+        (Discretization::Poly, true, 133, 17),
         (Discretization::Zoh, false, 133, 17),
     ] {
         let base = scan([1, len, 5, d_state], Form::Variable, 4.0);

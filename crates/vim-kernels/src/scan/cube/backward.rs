@@ -1,12 +1,10 @@
 //! The backward scan: chunks from the last to the first, each recomputed from the state that the
 //! forward scan saved at its start. Of a long sequence [segments](super::segments) run side by
-//! side.
+//! side. Of a two-way method one pass takes [both ways](super::two_way).
 //!
 //! Sums over channels (the gradients of B and C) and over the batch (those of A, D and the delta
 //! bias) are written as [partial sums](super::partial_sums), which are added in a fixed order: the
 //! same bits each time.
-
-#![expect(clippy::manual_div_ceil, reason = "a kernel has the operators, not the method")]
 
 use cubecl::prelude::*;
 
@@ -21,8 +19,10 @@ use super::coords::{
     weight_grad_index,
 };
 use super::forward_step::{recompute_step, sigmoid, step_size};
-use super::layout::{CHUNK, ScanPlan};
+use super::layout::ScanPlan;
 use super::partial_sums::PartialSums;
+use super::segments::{into_states, read_gradients};
+use super::two_way::recompute_both_ways;
 
 /// The gradients that one pass writes, and the low bits of what it leaves for the next, `rest_* [B,
 /// L, D]`.
@@ -37,7 +37,9 @@ pub(crate) struct TokenGradTensors<F: Float> {
 }
 
 /// Runs one pass of the backward scan. `carry [segments, B, N, D]` is the gradient that flows into
-/// each segment from the next.
+/// each segment from the next. Of a two-way method, `returning`, of the same shape, is the state of
+/// the reverse way that comes into each segment from the next, and `chunk_flows`, of the shape of
+/// `chunk_states`, the gradient that flows into each chunk from the tokens before.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "what the forward scan left, and the gradients")]
 pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
@@ -45,6 +47,8 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     grad_y: &Rows<F>,
     chunk_states: &[Vector<S, V>],
     carry: &[f32],
+    chunk_flows: &[Vector<S, V>],
+    returning: &[f32],
     grads: &mut TokenGradTensors<F>,
     part: &mut PartialSums,
     sizes: Sizes,
@@ -59,17 +63,18 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     let mut shared = projections::<FB, FC>(&tensors.b.data, &tensors.c.data, order, &pos);
     let size!(W) = comptime!(plan.shared_vector_width());
     let mut before = Shared::<[Vector<f32, W>]>::new_slice(comptime!(
-        CHUNK * plan.states * plan.units / plan.shared_vector_width()
+        plan.chunk() * plan.spec.sweeps() * plan.saved_vectors() * plan.units
     ));
     let mut sums = Shared::<[f32]>::new_slice(comptime!(sums_len(plan)));
     // The tokens' step sizes, used again by the backward steps.
-    let mut steps = Shared::<[f32]>::new_slice(comptime!(CHUNK * plan.units));
+    let mut steps = Shared::<[f32]>::new_slice(comptime!(plan.chunk() * plan.units));
     let unit = UNIT_POS_X as usize;
     let skip = unit_skip(&tensors.d, &pos);
     let bias = unit_bias(&tensors.delta_bias, &pos);
     let mut adjoint = Adjoint {
         h: Array::<f32>::new(plan.states),
         carry: Array::<f32>::new(plan.states),
+        returning: filled(0.0f32, plan),
         a: filled(0.0f32, plan),
         b: filled(0.0f32, plan),
         c: filled(0.0f32, plan),
@@ -78,53 +83,91 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     for n in 0..plan.states {
         // Units beyond the group's channels must add nothing to the sums.
         adjoint.carry[n] = select(pos.active, carried_state(carry, n ^ order, &pos), 0.0f32);
+        if comptime!(plan.two_way()) {
+            adjoint.returning[n] = carried_state(returning, n ^ order, &pos);
+        }
     }
     let mut total_d = 0.0f32;
     let mut total_bias = 0.0f32;
-    let chunks = (pos.end - pos.begin + comptime!(CHUNK - 1)) / CHUNK;
+    let chunks = (pos.end - pos.begin + comptime!(plan.chunk() - 1)) / plan.chunk();
     // The inputs of a chunk are loaded while the chunk after it is processed: its first states, u
     // and delta, B and C.
-    let last = pos.begin + (chunks - 1) * CHUNK;
+    let last = pos.begin + (chunks - 1) * plan.chunk();
     let mut next_b = Array::<FB>::new(comptime!(plan.tile_elems_per_unit()));
     let mut next_c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit()));
     load_tile::<FB>(&mut next_b, &tensors.b, last, b_constant, &pos);
     load_tile::<FC>(&mut next_c, &tensors.c, last, c_constant, &pos);
-    let mut now_u = Array::<F>::new(CHUNK);
-    let mut now_delta = Array::<F>::new(CHUNK);
-    read_chunk::<F>(&mut now_u, &tensors.u, pos.batch, last, &pos);
-    read_chunk::<F>(&mut now_delta, &tensors.delta, pos.batch, last, &pos);
+    let mut now_u = Array::<F>::new(plan.chunk());
+    let mut now_delta = Array::<F>::new(plan.chunk());
+    read_chunk::<F>(&mut now_u, &tensors.u, pos.batch, last, plan.chunk(), &pos);
+    read_chunk::<F>(&mut now_delta, &tensors.delta, pos.batch, last, plan.chunk(), &pos);
     let mut next_chunk_state =
         Array::<Vector<S, V>>::new(comptime!(plan.states / plan.state_vector_width()));
     load_chunk_state::<S, V>(&mut next_chunk_state, chunk_states, last, order, &pos);
+    let mut now_dy = Array::<F>::new(plan.chunk());
+    let mut now_z = Array::<F>::new(plan.chunk());
+    let mut next_flow =
+        Array::<Vector<S, V>>::new(comptime!(plan.states / plan.state_vector_width()));
+    let mut flow = Array::<f32>::new(plan.states);
+    if comptime!(plan.two_way()) {
+        read_gradients::<F>(&mut now_dy, &mut now_z, grad_y, &tensors.z, last, plan.chunk(), &pos);
+        load_chunk_state::<S, V>(&mut next_flow, chunk_flows, last, order, &pos);
+    }
     // The states after a chunk: the first states of the next chunk, which has been processed by
     // then.
     let mut after = Array::<f32>::new(plan.states);
     for from_end in 0..chunks {
-        let begin = pos.begin + (chunks - 1 - from_end) * CHUNK;
-        let begin_before = max(begin, pos.begin + CHUNK) - CHUNK;
-        let tokens = min(pos.end - begin, CHUNK);
+        let begin = pos.begin + (chunks - 1 - from_end) * plan.chunk();
+        let begin_before = max(begin, pos.begin + plan.chunk()) - plan.chunk();
+        let tokens = min(pos.end - begin, plan.chunk());
         sync_cube();
         turn_tile(&mut shared.b, &mut next_b, &tensors.b, begin_before, b_constant, &pos);
         turn_tile(&mut shared.c, &mut next_c, &tensors.c, begin_before, c_constant, &pos);
         sync_cube();
         unpack_chunk_state::<S, V>(&mut adjoint.h, &next_chunk_state, plan);
+        if comptime!(plan.two_way()) {
+            unpack_chunk_state::<S, V>(&mut flow, &next_flow, plan);
+            // That of a unit beyond the group's channels is the last channel's.
+            #[unroll]
+            for n in 0..plan.states {
+                flow[n] = select(pos.active, flow[n], 0.0f32);
+            }
+        }
         let mut next = Array::<F>::new(comptime!(4 * plan.read_ahead()));
         #[unroll]
         for k in 0..comptime!(plan.read_ahead()) {
-            let step = begin + comptime!(CHUNK - 1 - k);
+            let step = begin + comptime!(plan.chunk() - 1 - k);
             read_token(&mut next, k, tensors, grad_y, step, &pos);
         }
         // Recomputes forward, storing the state before every token. The last token is skipped,
         // except in the segment's last chunk. Steps past the end have size zero and change nothing,
         // here and backwards.
         #[unroll]
-        for j in 0..CHUNK {
-            store_before::<W>(&mut before, &adjoint.h, j, plan);
+        for j in 0..plan.chunk() {
+            store_before::<W>(&mut before, &adjoint.h, j, 0usize, plan);
+            if comptime!(plan.two_way()) {
+                store_before::<W>(&mut before, &flow, j, plan.saved_vectors(), plan);
+            }
             let raw = f32::cast_from(now_delta[j]);
             let size = select(j < tokens, step_size(raw, bias, plan), 0.0f32);
             steps[j * plan.units + unit] = size;
             let u = f32::cast_from(now_u[j]);
-            if comptime!(j + 1 < CHUNK) || from_end == 0 {
+            if comptime!(plan.two_way() && j + 1 < plan.chunk()) {
+                let in_bounds = pos.active && j < tokens;
+                let into = into_states::<F>(now_dy[j], now_z[j], in_bounds, plan);
+                let at = j * plan.states;
+                recompute_both_ways(
+                    &mut adjoint.h,
+                    &mut flow,
+                    &slopes,
+                    &shared,
+                    at,
+                    size,
+                    u,
+                    into,
+                    plan,
+                );
+            } else if comptime!(j + 1 < plan.chunk()) || from_end == 0 {
                 recompute_step(&mut adjoint.h, &slopes, &shared, j * plan.states, size, u, plan);
             } else {
                 #[unroll]
@@ -136,10 +179,10 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
         // Backward; a token's inputs are loaded one ahead of their use. Where registers allow, two
         // tokens at a time, so that the work per token and the sums over channels overlap with the
         // other token's states.
-        for turn in 0..comptime!(CHUNK / plan.tokens_per_turn()) {
+        for turn in 0..comptime!(plan.chunk() / plan.tokens_per_turn()) {
             #[unroll]
             for k in 0..comptime!(plan.tokens_per_turn()) {
-                let j = comptime!(CHUNK - 1 - k) - turn * comptime!(plan.tokens_per_turn());
+                let j = comptime!(plan.chunk() - 1 - k) - turn * comptime!(plan.tokens_per_turn());
                 let in_bounds = j < tokens;
                 let slot = comptime!(4 * (k % plan.read_ahead()));
                 let u_now = f32::cast_from(next[slot]);
@@ -160,7 +203,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                     if comptime!(plan.spec.has_z) { z_now * logistic } else { 1.0f32.runtime() };
                 let dy = select(pos.active && in_bounds, dy, 0.0f32);
                 let into = dy * gate;
-                let into_scan = if comptime!(plan.halved()) { into * 0.5f32 } else { into };
+                let into_scan = if comptime!(plan.two_way()) { into * 0.5f32 } else { into };
                 let step_grads = backward_step::<W>(
                     &mut adjoint,
                     &slopes,
@@ -179,7 +222,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                 let mut du = step_grads.u + skip * into;
                 let mut ddelta = step_grads.delta;
                 let mut pre =
-                    if comptime!(plan.halved()) { step_grads.y * 0.5f32 } else { step_grads.y };
+                    if comptime!(plan.two_way()) { step_grads.y * 0.5f32 } else { step_grads.y };
                 pre += skip * u_now;
                 let mut dz = dy * logistic * (1.0f32 + z_now * (1.0f32 - logistic)) * pre;
                 if comptime!(!plan.first) {
@@ -219,8 +262,27 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                 }
             }
         }
-        read_chunk::<F>(&mut now_u, &tensors.u, pos.batch, begin_before, &pos);
-        read_chunk::<F>(&mut now_delta, &tensors.delta, pos.batch, begin_before, &pos);
+        read_chunk::<F>(&mut now_u, &tensors.u, pos.batch, begin_before, plan.chunk(), &pos);
+        read_chunk::<F>(
+            &mut now_delta,
+            &tensors.delta,
+            pos.batch,
+            begin_before,
+            plan.chunk(),
+            &pos,
+        );
+        if comptime!(plan.two_way()) {
+            read_gradients::<F>(
+                &mut now_dy,
+                &mut now_z,
+                grad_y,
+                &tensors.z,
+                begin_before,
+                plan.chunk(),
+                &pos,
+            );
+            load_chunk_state::<S, V>(&mut next_flow, chunk_flows, begin_before, order, &pos);
+        }
         #[unroll]
         for n in 0..plan.states {
             after[n] = adjoint.h[n];
@@ -232,13 +294,11 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
             write_bc_partials(&sums, &mut part.b, &mut part.c, begin, tokens, &pos);
         }
     }
-    let segments = (sizes.len as usize + sizes.segment as usize - 1) / sizes.segment as usize;
-    let slot = sizes.sweep as usize * segments + pos.segment;
     if pos.active {
         #[unroll]
         for n in 0..plan.states {
             if is_state(n, &pos) {
-                let index = weight_grad_index(slot, n ^ order, &pos);
+                let index = weight_grad_index(pos.segment, n ^ order, &pos);
                 part.a[index] = adjoint.a[n];
                 if comptime!(b_constant) {
                     part.b[index] = adjoint.b[n];

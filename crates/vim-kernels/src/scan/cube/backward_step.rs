@@ -1,6 +1,7 @@
 //! The backward step over one token of a scan, for one channel: the adjoint of
 //! [`forward_step`](super::forward_step::forward_step).
 
+use cubecl::ir::Scope;
 use cubecl::prelude::*;
 
 use super::chunks::saved_index;
@@ -16,11 +17,30 @@ pub(crate) struct Adjoint {
     pub(crate) h: Array<f32>,
     /// `a_bar[t+1]·∂L/∂h[t+1]`.
     pub(crate) carry: Array<f32>,
+    /// The reverse way's state after the token that it visited last, `t + 1`; of a two-way method.
+    pub(crate) returning: Array<f32>,
     /// The sum of the gradient of a.
     pub(crate) a: Array<f32>,
     /// The gradients of B and C: of the token, or their sums where these are constant.
     pub(crate) b: Array<f32>,
     pub(crate) c: Array<f32>,
+}
+
+/// Adds `c·h` to y, and sets the gradient of C of state `n`, or adds to its sum.
+fn through_output<'a>(
+    scope: &'a Scope,
+    adjoint: &mut AdjointExpand,
+    y: &mut Sum<'a>,
+    [c, h, dy]: [&Traced<'a>; 3],
+    n: usize,
+    plan: ScanPlan,
+) {
+    y.add(c.clone() * h.clone());
+    let mut dc = h.clone() * dy.clone();
+    if plan.spec.c_constant {
+        dc = Traced::new(scope, plan.ptx, get::expand(scope, &adjoint.c, n)) + dc;
+    }
+    set::expand(scope, &mut adjoint.c, n, dc.value());
 }
 
 /// Sums over the states of a pass from which a token's gradients follow.
@@ -32,22 +52,44 @@ pub(crate) struct TokenGrads {
     pub(crate) delta: f32,
 }
 
+/// Of a two-way method, the gradient of the state of the reverse way, and that state before the
+/// token.
+#[derive(Clone)]
+struct Reverse<'a> {
+    dh: Traced<'a>,
+    before: Traced<'a>,
+}
+
 /// The gradient of x = delta·a through `a_bar`. For an exponential decay the slope is a_bar itself,
 /// and its product with the state's gradient, `flow`, is needed anyway.
 fn through_decay<'a>(
     slope: Option<Traced<'a>>,
+    a_bar: &Traced<'a>,
     dh: &Traced<'a>,
     flow: &Traced<'a>,
     before: &Traced<'a>,
+    reverse: Option<&Reverse<'a>>,
 ) -> Traced<'a> {
-    match slope {
-        Some(slope) => dh.clone() * slope * before.clone(),
-        None => flow.clone() * before.clone(),
+    match (slope, reverse) {
+        (Some(slope), None) => dh.clone() * slope * before.clone(),
+        (None, None) => flow.clone() * before.clone(),
+        (slope, Some(reverse)) => {
+            reverse.moved(dh, before) * slope.unwrap_or_else(|| a_bar.clone())
+        }
+    }
+}
+
+impl<'a> Reverse<'a> {
+    /// The gradient of the decay, of both ways.
+    fn moved(&self, dh: &Traced<'a>, before: &Traced<'a>) -> Traced<'a> {
+        dh.clone() * before.clone() + self.dh.clone() * self.before.clone()
     }
 }
 
 /// The adjoint of [`forward_step`] at the `j`-th token of a chunk: from `h[t]`, `h[t-1]` in
-/// `before`, and the gradient `dy` of `Σ c·h`.
+/// `before`, and the gradient `dy` of `Σ c·h`. Of a two-way method the h in that sum is the sum of
+/// both ways', the states of the reverse way are stepped, and what flows into it from the tokens
+/// before is in `before`, too.
 #[cube]
 pub(crate) fn backward_step<W: Size>(
     adjoint: &mut Adjoint,
@@ -77,13 +119,18 @@ pub(crate) fn backward_step<W: Size>(
         let stepped_u = u.clone() * token_factor.clone();
         let half_delta = delta.clone().scale(0.5);
         let by_factors = factored.factors().map(|factor| stepped_u.clone().scale(factor));
-        let mut group = None;
+        let (mut group, mut flows) = (None, None);
         for n in 0..plan.states {
             let state = state_terms(scope, rates, n, factored.backward_state_len(), plan);
             let width = plan.shared_vector_width();
             if n % width == 0 {
                 let at = saved_index::expand(scope, j, n / width, plan);
                 group = Some(saved::expand::<W>(scope, before, at));
+                flows = plan.two_way().then(|| {
+                    let first = plan.saved_vectors();
+                    let at = saved_index::expand(scope, j, first + n / width, plan);
+                    saved::expand::<W>(scope, before, at)
+                });
             }
             let vector = group.expect("invariant: set at the first state");
             let h = number(get::expand(scope, &adjoint.h, n));
@@ -91,56 +138,76 @@ pub(crate) fn backward_step<W: Size>(
             let b = projections.b(scope, &at, n, plan);
             let c = projections.c(scope, &at, n, plan);
             let dh = c.clone() * dy.clone() + number(get::expand(scope, &adjoint.carry, n));
-            y.add(c * h.clone());
-            let mut dc = h * dy.clone();
-            if plan.spec.c_constant {
-                dc = number(get::expand(scope, &adjoint.c, n)) + dc;
+            let reverse = flows.map(|flows| Reverse {
+                dh: c.clone() * dy.clone() + number(lane::expand::<W>(scope, flows, n % width)),
+                before: number(get::expand(scope, &adjoint.returning, n)),
+            });
+            // The gradient of what drives the state, in both ways.
+            let driven_by = reverse.as_ref().map_or(dh.clone(), |r| dh.clone() + r.dh.clone());
+            if reverse.is_none() {
+                let factors = [&c, &h, &dy];
+                through_output(scope, adjoint, &mut y, factors, n, plan);
             }
-            set::expand(scope, &mut adjoint.c, n, dc.value());
 
             let a = state[0].clone();
             let mut da = number(get::expand(scope, &adjoint.a, n));
-            let (flow, mut db);
+            // `drive` is b_bar·u, which only the reverse way needs.
+            let (flow, mut db, a_bar, drive);
             if factored.is_bilinear() {
                 let r = factored.backward_bilinear(&token, &state);
-                let once = dh.clone() * r.clone();
-                flow = once.clone().scale(2.0) - dh;
+                a_bar = r.clone().scale(2.0).offset(-1.0);
+                drive = r.clone() * stepped_u.clone();
+                let once = driven_by * r.clone();
+                flow = match &reverse {
+                    None => once.clone().scale(2.0) - dh.clone(),
+                    Some(_) => a_bar.clone() * dh.clone(),
+                };
                 driven.add(once.clone() * b.clone());
                 db = once.clone() * stepped_u.clone();
                 // Through a_bar and through b_bar, with r² in both.
-                let twice = once * r;
-                let by_decay = twice.clone() * h_before.clone();
-                let by_drive = twice * (b * u.clone());
+                let twice = once * r.clone();
+                let by_decay = match &reverse {
+                    None => twice.clone() * h_before.clone(),
+                    Some(reverse) => reverse.moved(&dh, &h_before) * (r.clone() * r),
+                };
+                let by_drive = twice * (b.clone() * u.clone());
                 ddelta.add(by_decay.clone() * a);
                 ddelta.add(by_drive.clone());
                 da = da + (by_drive * half_delta.clone() + by_decay) * delta.clone();
             } else if factored.goes_via_x() {
                 let step = factored.backward_via_x(&token, &state);
-                let into_b = dh.clone() * b.clone();
-                let gained = dh.clone() * step.gain;
-                driven.add(gained.clone() * b);
+                drive = step.gain.clone() * by_factors[0].clone();
+                let into_b = driven_by.clone() * b.clone();
+                let gained = driven_by * step.gain;
+                driven.add(gained.clone() * b.clone());
                 db = gained * by_factors[0].clone();
-                flow = step.a_bar * dh.clone();
+                a_bar = step.a_bar;
+                flow = a_bar.clone() * dh.clone();
+                let slope = step.decay_slope;
                 // The gradient of x, through a_bar and b_bar.
-                let dx = through_decay(step.decay_slope, &dh, &flow, &h_before)
+                let dx = through_decay(slope, &a_bar, &dh, &flow, &h_before, reverse.as_ref())
                     + into_b * by_factors[1].clone() * step.gain_slope;
                 ddelta.add(dx.clone() * a);
                 da = da + dx * delta.clone();
             } else {
                 let step = factored.backward(&token, &state);
-                let into_b = dh.clone() * b;
-                flow = step.a_bar * dh.clone();
-                let dx = through_decay(step.decay_slope, &dh, &flow, &h_before);
+                let into_b = driven_by.clone() * b.clone();
+                a_bar = step.a_bar;
+                flow = a_bar.clone() * dh.clone();
+                let slope = step.decay_slope;
+                let dx = through_decay(slope, &a_bar, &dh, &flow, &h_before, reverse.as_ref());
                 ddelta.add(dx.clone() * a);
                 da = da + dx * delta.clone();
                 let d_delta = step.d_delta.value(&token_factor);
                 if let Coefficient::PerToken(b_bar) = &step.b_bar {
                     let whole = || (b_bar.clone() * u.clone(), d_delta, b_bar.clone());
-                    db = dh * by_token.get_or_insert_with(whole).0.clone();
+                    drive = by_token.get_or_insert_with(whole).0.clone();
+                    db = driven_by * drive.clone();
                     driven.add(into_b);
                 } else {
                     let b_bar = step.b_bar.value(&token_factor);
-                    db = dh * (b_bar.clone() * u.clone());
+                    drive = b_bar.clone() * u.clone();
+                    db = driven_by * drive.clone();
                     du.add(into_b.clone() * b_bar);
                     let into_b = into_b * u.clone();
                     ddelta.add(into_b.clone() * d_delta);
@@ -151,6 +218,12 @@ pub(crate) fn backward_step<W: Size>(
             }
             if plan.spec.b_constant {
                 db = number(get::expand(scope, &adjoint.b, n)) + db;
+            }
+            if let Some(reverse) = reverse {
+                let returning = a_bar * reverse.before + drive * b;
+                set::expand(scope, &mut adjoint.returning, n, returning.clone().value());
+                let factors = [&c, &(h + returning), &dy];
+                through_output(scope, adjoint, &mut y, factors, n, plan);
             }
             set::expand(scope, &mut adjoint.b, n, db.value());
             set::expand(scope, &mut adjoint.a, n, da.value());

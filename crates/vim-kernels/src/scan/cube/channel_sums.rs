@@ -4,16 +4,16 @@ use cubecl::prelude::*;
 
 use super::backward_step::Adjoint;
 use super::coords::{UnitCoords, is_state, token_at};
-use super::layout::{CHUNK, PLANE, ScanPlan};
+use super::layout::{PLANE, ScanPlan};
 
 /// Shared memory of [`reduce_over_channels`], in floats.
 pub(super) fn sums_len(plan: ScanPlan) -> usize {
     if plan.spec.b_constant && plan.spec.c_constant {
         1
     } else if plan.planes {
-        plan.units / PLANE * CHUNK * 2 * HALF
+        plan.units / PLANE * plan.chunk() * 2 * HALF
     } else {
-        CHUNK * 2 * plan.states + 2 * plan.states * plan.units
+        plan.chunk() * 2 * plan.states + 2 * plan.states * plan.units
     }
 }
 
@@ -38,7 +38,7 @@ pub(super) fn reduce_over_channels(
         let keep = select(upper, of_c, of_b);
         let send = select(upper, of_b, of_c);
         let sum = keep + plane_shuffle_xor(send, 4u32);
-        sums[(unit / PLANE * CHUNK + j) * PLANE + unit % PLANE] = sum;
+        sums[(unit / PLANE * plan.chunk() + j) * PLANE + unit % PLANE] = sum;
     } else if comptime!(plan.planes) {
         // Each round exchanges half of the values with the opposite lane and adds: after five, lane
         // i has the sum of value i over the plane.
@@ -70,9 +70,9 @@ pub(super) fn reduce_over_channels(
                 values[i] = keep + plane_shuffle_xor(send, comptime!(half as u32));
             }
         }
-        sums[(unit / PLANE * CHUNK + j) * PLANE + unit % PLANE] = values[0];
+        sums[(unit / PLANE * plan.chunk() + j) * PLANE + unit % PLANE] = values[0];
     } else {
-        let scratch = comptime!(CHUNK * 2 * plan.states);
+        let scratch = comptime!(plan.chunk() * 2 * plan.states);
         #[unroll]
         for n in 0..plan.states {
             sums[scratch + n * plan.units + unit] =
@@ -148,7 +148,7 @@ pub(super) fn write_bc_partials(
     let sizes = &pos.sizes;
     let per_group = sizes.d_inner as usize / sizes.groups as usize;
     let strips = (per_group + comptime!(plan.units - 1)) / plan.units;
-    let strip = sizes.sweep as usize * strips + CUBE_POS_X as usize % strips;
+    let strip = CUBE_POS_X as usize % strips;
     let mut i = UNIT_POS_X as usize;
     while i < tokens * 2 * plan.states {
         let j = i / comptime!(2 * plan.states);
@@ -160,7 +160,7 @@ pub(super) fn write_bc_partials(
             let lane = lane_of(n, of_c, plan);
             #[unroll]
             for plane in 0..comptime!(plan.units / PLANE) {
-                sum += sums[(plane * CHUNK + j) * PLANE + lane];
+                sum += sums[(plane * plan.chunk() + j) * PLANE + lane];
             }
         } else {
             sum = sums[i];

@@ -76,11 +76,11 @@ fn begin_chunk<F: Float, FB: Float, FC: Float>(
         }
         gpu_asm!("cp.async.commit_group;");
     } else {
-        read_chunk::<F>(&mut ahead.next.u, &tensors.u, pos.batch, first, pos);
-        read_chunk::<F>(&mut ahead.next.delta, &tensors.delta, pos.batch, first, pos);
+        read_chunk::<F>(&mut ahead.next.u, &tensors.u, pos.batch, first, CHUNK, pos);
+        read_chunk::<F>(&mut ahead.next.delta, &tensors.delta, pos.batch, first, CHUNK, pos);
         // The gate is needed last: it is not loaded ahead if registers are short.
         if comptime!(gated && pos.plan.has_spare_registers()) {
-            read_chunk::<F>(&mut ahead.next.z, &tensors.z, pos.element, first, pos);
+            read_chunk::<F>(&mut ahead.next.z, &tensors.z, pos.element, first, CHUNK, pos);
         }
     }
 }
@@ -120,23 +120,24 @@ pub(super) fn take_chunk<F: Float, FB: Float, FC: Float>(
     }
     begin_chunk::<F, FB, FC>(ahead, tensors, begin + CHUNK, gated, pos);
     if comptime!(gated && plan.copy_width == 0 && !plan.has_spare_registers()) {
-        read_chunk::<F>(&mut now.z, &tensors.z, pos.element, begin, pos);
+        read_chunk::<F>(&mut now.z, &tensors.z, pos.element, begin, CHUNK, pos);
     }
     now
 }
 
-/// Loads the unit's channel of a chunk of tokens of batch element `element`; past the segment its
-/// last token is repeated.
+/// Loads the unit's channel of `count` tokens of batch element `element`; past the segment its last
+/// token is repeated.
 #[cube]
 pub(super) fn read_chunk<F: Float>(
     to: &mut Array<F>,
     from: &Rows<F>,
     element: usize,
     first: usize,
+    #[comptime] count: usize,
     pos: &UnitCoords,
 ) {
     #[unroll]
-    for j in 0..CHUNK {
+    for j in 0..count {
         to[j] = read_row::<F>(from, min(first + j, pos.end - 1), element, pos);
     }
 }
@@ -190,12 +191,11 @@ fn copied_element<F: Float>(
 }
 
 /// Index of the `group`-th vector of the unit's states at the start of the chunk of `step` in
-/// `[sweeps, chunks, B, N/V, D]`, with V = [`ScanPlan::state_vector_width`].
+/// `[chunks, B, N/V, D]`, with V = [`ScanPlan::state_vector_width`].
 #[cube]
 fn chunk_state_index(step: usize, group: usize, pos: &UnitCoords) -> usize {
     let width = comptime!(pos.plan.state_vector_width());
-    let chunks = (pos.sizes.len as usize + comptime!(CHUNK - 1)) / CHUNK;
-    let slot = pos.sizes.sweep as usize * chunks + step / CHUNK;
+    let slot = step / comptime!(pos.plan.chunk());
     let row = (slot * pos.sizes.batch as usize + pos.batch) * (pos.sizes.d_state as usize / width);
     let first = pos.sizes.first_state as usize / width;
     (row + first + group) * pos.sizes.d_inner as usize + pos.channel
@@ -303,24 +303,26 @@ pub(super) fn read_token<F: Float, FB: Float, FC: Float>(
     }
 }
 
-/// Index of the `group`-th vector of a unit's states before the `j`-th token of a chunk.
+/// Index of the `group`-th vector of what a unit stores for the `j`-th token of a chunk: its states
+/// before the token, and of a two-way method behind them what flows into it from those.
 #[cube]
 pub(crate) fn saved_index(j: usize, #[comptime] group: usize, #[comptime] plan: ScanPlan) -> usize {
-    let groups = comptime!(plan.states / plan.shared_vector_width());
+    let groups = comptime!(plan.spec.sweeps() * plan.saved_vectors());
     (j * groups + group) * plan.units + UNIT_POS_X as usize
 }
 
-/// Stores the states before the `j`-th token of a chunk.
+/// Stores the states before the `j`-th token of a chunk, from the `first`-th vector on.
 #[cube]
 pub(super) fn store_before<W: Size>(
     before: &mut Shared<[Vector<f32, W>]>,
     h: &Array<f32>,
     j: usize,
+    #[comptime] first: usize,
     #[comptime] plan: ScanPlan,
 ) {
     let width = comptime!(plan.shared_vector_width());
     #[unroll]
     for group in 0..comptime!(plan.states / width) {
-        before[saved_index(j, group, plan)] = state_vector::<W>(h, group, width);
+        before[saved_index(j, comptime!(first + group), plan)] = state_vector::<W>(h, group, width);
     }
 }

@@ -43,8 +43,6 @@ pub(crate) struct Sizes {
     pub(crate) first_state: u32,
     /// Tokens of a segment, a multiple of the chunk.
     pub(crate) segment: u32,
-    /// The sweep of a two-way method: 0 or 1.
-    pub(crate) sweep: u32,
 }
 
 /// A unit's channel, batch element and segment of the sequence, in a call of these sizes.
@@ -126,6 +124,7 @@ pub(crate) fn order(#[comptime] plan: ScanPlan) -> usize {
 #[cube]
 pub(crate) fn token_at(step: usize, pos: &UnitCoords) -> usize {
     let plan = comptime!(pos.plan);
+    let step = if comptime!(plan.mirrored) { pos.begin + pos.end - 1 - step } else { step };
     let from_behind = pos.sizes.len as usize - 1 - step;
     if comptime!(plan.spec.bidirectional) {
         let reverse = if comptime!(plan.reverse) { !pos.reversed } else { pos.reversed };

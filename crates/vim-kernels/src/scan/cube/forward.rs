@@ -18,9 +18,9 @@ use super::forward_step::{forward_step, sigmoid, step_size};
 use super::layout::{CHUNK, ScanPlan};
 
 /// Runs one pass: `carry [segments, B, N, D]`, the states at the beginning of the segments;
-/// `rest [B, L, D]`, the low bits of the sum that earlier passes leave in y; `chunk_states [sweeps,
-/// chunks, B, N/V, D, V]`, saved for the backward pass. Buffers that the plan does not use have one
-/// element or vector.
+/// `rest [B, L, D]`, the low bits of the sum that earlier passes leave in y; `chunk_states [chunks,
+/// B, N/V, D, V]`, saved for the backward pass. Buffers that the plan does not use have one element
+/// or vector.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "the operation has these outputs")]
 pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
@@ -71,6 +71,11 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
             #[unroll]
             for j in 0..CHUNK {
                 let in_bounds = begin + j < pos.end;
+                if comptime!(plan.save && j > 0 && j % plan.chunk() == 0) {
+                    if pos.active && in_bounds {
+                        store_chunk_state::<S, V>(chunk_states, &h, begin + j, &pos);
+                    }
+                }
                 let u = f32::cast_from(now.u[j]);
                 let raw = f32::cast_from(now.delta[j]);
                 let size = select(in_bounds, step_size(raw, bias, plan), 0.0f32);
@@ -112,7 +117,7 @@ fn write_token<F: Float>(
 ) {
     let plan = comptime!(pos.plan);
     let index = token_index(min(step, pos.end - 1), pos);
-    let mut out = if comptime!(plan.halved()) { sum * 0.5f32 } else { sum };
+    let mut out = if comptime!(plan.two_way()) { sum * 0.5f32 } else { sum };
     if comptime!(!plan.first) {
         out += load_split::<F>(y, rest, index, plan);
     }

@@ -11,7 +11,8 @@ use crate::cube::{has_planes, has_ptx};
 use crate::discretization::factored::FactoredMethod;
 use crate::scan::{ScanArguments, ScanSpec};
 
-/// Tokens between saved states, and tokens whose states the backward pass holds at once.
+/// Tokens that are loaded together. A one-way method saves the state before every such chunk, and
+/// its backward pass holds the states of one.
 pub(crate) const CHUNK: usize = 8;
 
 /// Widest vector of states.
@@ -50,6 +51,9 @@ pub(crate) struct ScanPlan {
     pub(crate) spec: ScanSpec,
     /// Whether this pass walks the tokens from the last to the first.
     pub(crate) reverse: bool,
+    /// Whether each segment's steps are counted from its last token: a walk the other way through
+    /// the same segments.
+    pub(crate) mirrored: bool,
     /// States per unit: all of them, or a part if there are more than it can hold.
     pub(crate) states: usize,
     /// Whether the passes together have more states than N.
@@ -83,8 +87,23 @@ impl ScanPlan {
     }
 
     /// Whether the outputs of two sweeps are averaged.
-    pub(crate) fn halved(self) -> bool {
+    pub(crate) fn two_way(self) -> bool {
         self.spec.sweeps() == 2
+    }
+
+    /// Tokens between saved states, and of a chunk of the backward scan; see [`chunk`].
+    pub(crate) fn chunk(self) -> usize {
+        chunk(self.spec)
+    }
+
+    /// Vectors of states that the backward scan stores in shared memory for a token and way.
+    pub(crate) fn saved_vectors(self) -> usize {
+        self.states / self.shared_vector_width()
+    }
+
+    /// The plan of a kernel that walks the segments only for their ends, in tiles of `tile` tokens.
+    pub(super) fn of_ends(self, tile: usize, mirrored: bool) -> Self {
+        Self { tile, mirrored, ..self }
     }
 
     /// Whether this pass multiplies its output by the gate.
@@ -170,6 +189,9 @@ pub(super) struct Layout {
     pub(super) shape: Shape,
     /// Strips of channels in a group, a cube's each.
     pub(super) strips: usize,
+    /// Sweeps, each of which is a pass. The backward scan takes both ways of a two-way method in
+    /// one.
+    sweeps: usize,
     /// Passes over the states in a sweep.
     state_passes: usize,
     /// Tokens of a segment.
@@ -206,7 +228,10 @@ impl Layout {
         let states = d_state.div_ceil(state_passes);
         let per_group = d_inner / groups;
         let planes = has_planes(&arguments.u.client);
-        // The backward pass stores a chunk's states in shared memory, four bytes each.
+        let chunk = chunk(spec);
+        let sweeps = if backward { 1 } else { spec.sweeps() };
+        // The backward pass stores a chunk's states in shared memory, four bytes each; those of
+        // two ways for half as many tokens.
         let fits = |units: usize| {
             let saved = CHUNK * states * units * size_of::<f32>();
             let sums = if planes { 32 * units } else { 2 * states * (units + CHUNK) * 4 };
@@ -233,10 +258,11 @@ impl Layout {
         let plan = ScanPlan {
             spec,
             reverse: spec.options.reverse,
+            mirrored: false,
             states,
             ragged: states * state_passes != d_state,
             units,
-            tile: if backward { CHUNK } else { 4 * CHUNK },
+            tile: if backward { chunk } else { 4 * CHUNK },
             first: true,
             last: true,
             segmented: segment < len,
@@ -247,7 +273,7 @@ impl Layout {
             ptx: has_ptx(&arguments.u),
             planes,
         };
-        Self { shape, strips, state_passes, segment, plan }
+        Self { shape, strips, sweeps, state_passes, segment, plan }
     }
 
     pub(super) fn segments(&self) -> usize {
@@ -255,11 +281,11 @@ impl Layout {
     }
 
     pub(super) fn chunks(&self) -> usize {
-        self.shape.len.div_ceil(CHUNK)
+        self.shape.len.div_ceil(self.plan.chunk())
     }
 
     pub(super) fn passes(&self) -> Vec<Pass> {
-        let count = self.plan.spec.sweeps() * self.state_passes;
+        let count = self.sweeps * self.state_passes;
         (0..count)
             .map(|i| Pass {
                 sweep: i / self.state_passes,
@@ -275,7 +301,7 @@ impl Layout {
             reverse: self.plan.reverse ^ (pass.sweep == 1),
             first: pass.first,
             last: pass.last,
-            save,
+            save: save && pass.sweep == 0,
             leaves_state: pass.sweep == 0,
             ..self.plan
         }
@@ -292,7 +318,6 @@ impl Layout {
             groups as u32,
             (pass.part * self.plan.states) as u32,
             self.segment as u32,
-            pass.sweep as u32,
         )
     }
 
@@ -323,6 +348,12 @@ fn copy_width(arguments: &ScanArguments<CubeBackend>, per_group: usize) -> usize
     let absent = z.meta.shape().num_elements() == 1;
     let all = fits(&arguments.u) && fits(&arguments.delta) && (absent || fits(z));
     if per_group.is_multiple_of(width) && all { width } else { 0 }
+}
+
+/// Tokens between saved states, and of a chunk of the backward scan. A two-way method stores two
+/// states for each of them.
+fn chunk(spec: ScanSpec) -> usize {
+    CHUNK / spec.sweeps()
 }
 
 /// Tokens per segment if `segments` fit on the device: at least one segment, and none shorter than

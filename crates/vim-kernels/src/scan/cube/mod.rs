@@ -12,6 +12,7 @@ mod forward_step;
 mod layout;
 mod partial_sums;
 mod segments;
+mod two_way;
 
 use burn::backend::ops::FloatTensorOps;
 use burn::tensor::DType;
@@ -27,9 +28,10 @@ use crate::op::{Forward, FusedOp};
 use backward::{TokenGradTensorsLaunch, scan_backward};
 use coords::{RowsLaunch, ScanTensorsLaunch};
 use forward::scan_forward;
-use layout::{Layout, MAX_STATE_VECTOR, Shape};
+use layout::{CHUNK, Layout, MAX_STATE_VECTOR, Pass, Shape};
 use partial_sums::{PartialSumsLaunch, add_partial_sums};
-use segments::{carry_over, segment_ends, segment_outflows};
+use segments::{carried_states, segment_ends, segment_outflows};
+use two_way::save_flows;
 
 impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
     type Inputs = ScanArguments<CubeBackend>;
@@ -74,7 +76,7 @@ pub(crate) fn scan_results(
     let client = &like.client;
     let y = empty(like, [batch, len, d_inner], like.dtype);
     let last_state = empty(like, [batch, d_inner, d_state], DType::F32);
-    let saved = [spec.sweeps() * layout.chunks() * batch * d_state * d_inner];
+    let saved = [layout.chunks() * batch * d_state * d_inner];
     let saved_type = if spec.compact_states { like.dtype } else { DType::F32 };
     let chunk_states = empty(like, if save { saved } else { [MAX_STATE_VECTOR] }, saved_type);
     let [f, fb, fc] = [like, &arguments.b, &arguments.c].map(elem);
@@ -144,17 +146,14 @@ pub(crate) fn scan_gradients(
     let passes = layout.passes();
     let rests = [(); 3].map(|()| rest_of(&arguments.u, passes.len()));
     let rows = layout.segments() * batch / directions;
-    let state_rows = spec.sweeps() * rows;
-    let strip_rows = spec.sweeps() * layout.strips;
     let per_state = directions * d_state * d_inner;
     let per_token = batch * len * groups * d_state;
-    let part = |constant: bool| {
-        f32s(if constant { state_rows * per_state } else { strip_rows * per_token })
-    };
+    let part =
+        |constant: bool| f32s(if constant { rows * per_state } else { layout.strips * per_token });
     let parts = [
         part(spec.b_constant),
         part(spec.c_constant),
-        f32s(state_rows * per_state),
+        f32s(rows * per_state),
         f32s(rows * directions * d_inner),
         f32s(rows * directions * d_inner),
     ];
@@ -174,11 +173,16 @@ pub(crate) fn scan_gradients(
                     carry.into_buffer_arg(),
                     product.into_buffer_arg(),
                     layout.sizes(pass),
-                    plan,
+                    plan.of_ends(CHUNK, false),
                     [f, fb, fc],
                 );
             }
         });
+        let (flows, returning) = if plan.two_way() {
+            reverse_way(&arguments, &grad_y, &saved, layout, pass)
+        } else {
+            (empty(like, [MAX_STATE_VECTOR], saved.dtype), empty(like, [1], DType::F32))
+        };
         let [rest_u, rest_delta, rest_z] = rests.clone().map(CubeTensor::into_buffer_arg);
         let [b, c, a, d, bias] = parts.clone().map(CubeTensor::into_buffer_arg);
         // SAFETY: as above.
@@ -192,6 +196,8 @@ pub(crate) fn scan_gradients(
                 rows_launch(&grad_y),
                 saved.clone().into_buffer_arg(),
                 carry.into_buffer_arg(),
+                flows.into_buffer_arg(),
+                returning.into_buffer_arg(),
                 TokenGradTensorsLaunch::new(
                     grad_u.clone().into_buffer_arg(),
                     grad_delta.clone().into_buffer_arg(),
@@ -213,9 +219,9 @@ pub(crate) fn scan_gradients(
     let projection = |of: &CubeTensor, constant: bool| {
         let count = of.meta.shape().num_elements();
         if constant {
-            (state_rows, count, true, [count.max(1); 2])
+            (rows, count, true, [count.max(1); 2])
         } else {
-            (strip_rows, count, false, [groups * d_state, of.meta.strides()[1]])
+            (layout.strips, count, false, [groups * d_state, of.meta.strides()[1]])
         }
     };
     let dense = |count: usize| [count.max(1); 2];
@@ -224,7 +230,7 @@ pub(crate) fn scan_gradients(
     let tables = [
         projection(&grad_b, spec.b_constant),
         projection(&grad_c, spec.c_constant),
-        (state_rows, per_state, true, dense(per_state)),
+        (rows, per_state, true, dense(per_state)),
         (rows, width(spec.has_d), false, dense(width(spec.has_d))),
         (rows, width(spec.has_delta_bias), false, dense(width(spec.has_delta_bias))),
     ];
@@ -239,6 +245,73 @@ pub(crate) fn scan_gradients(
     let grad_bias = or_zero(grad_bias, &arguments.delta_bias, spec.has_delta_bias);
     let grad_z = or_zero(grad_z, &arguments.z, spec.has_z);
     [grad_u, grad_delta, grad_a, grad_b, grad_c, grad_d, grad_z, grad_bias]
+}
+
+/// Of the reverse way of a two-way method: the gradients that flow into the chunks, shaped as
+/// `saved`, and the states that come into the segments.
+fn reverse_way(
+    arguments: &ScanArguments<CubeBackend>,
+    grad_y: &CubeTensor,
+    saved: &CubeTensor,
+    layout: Layout,
+    pass: Pass,
+) -> (CubeTensor, CubeTensor) {
+    let like = &arguments.u;
+    let client = &like.client;
+    let [f, fb, fc] = [like, &arguments.b, &arguments.c].map(elem);
+    let plan = layout.plan(pass, false);
+    let returning = carried_states(like, layout, true, |carry, product| {
+        // SAFETY: every index is below the sizes that the buffers were allocated with, which
+        // `selective_scan` checked against the arguments' shapes.
+        unsafe {
+            segment_ends::launch_unchecked(
+                client,
+                layout.cubes(),
+                layout.units(),
+                arguments.launch(),
+                carry.into_buffer_arg(),
+                product.into_buffer_arg(),
+                layout.sizes(pass),
+                plan.of_ends(4 * CHUNK, true),
+                [f, fb, fc],
+            );
+        }
+    });
+    let carry = carried_states(like, layout, false, |carry, product| {
+        // SAFETY: as above.
+        unsafe {
+            segment_outflows::launch_unchecked(
+                client,
+                layout.cubes(),
+                layout.units(),
+                arguments.launch(),
+                rows_launch(grad_y),
+                carry.into_buffer_arg(),
+                product.into_buffer_arg(),
+                layout.sizes(pass),
+                plan.of_ends(CHUNK, true),
+                [f, fb, fc],
+            );
+        }
+    });
+    let flows = empty(like, saved.meta.shape().clone(), saved.dtype);
+    // SAFETY: as above.
+    unsafe {
+        save_flows::launch_unchecked(
+            client,
+            layout.cubes(),
+            layout.units(),
+            plan.state_vector_width(),
+            arguments.launch(),
+            rows_launch(grad_y),
+            carry.into_buffer_arg(),
+            flows.clone().into_buffer_arg(),
+            layout.sizes(pass),
+            plan.of_ends(4 * CHUNK, false),
+            [f, fb, fc, elem(saved)],
+        );
+    }
+    (flows, returning)
 }
 
 /// The zero that stands for an absent input has a gradient of zero.
@@ -260,41 +333,6 @@ fn sum_of_directions(both: &CubeTensor) -> CubeTensor {
     let sum = empty(both, [batch / 2, len, d_inner], both.dtype);
     add_halves(both, &sum, d_inner);
     sum
-}
-
-/// The states at the beginning of segments, from those at their ends and the products of the
-/// decays, both of which `run` writes; one number where the sequence is not cut.
-fn carried_states(
-    like: &CubeTensor,
-    layout: Layout,
-    backwards: bool,
-    run: impl FnOnce(CubeTensor, CubeTensor),
-) -> CubeTensor {
-    let Shape { batch, d_inner, d_state, .. } = layout.shape;
-    if layout.segments() == 1 {
-        return empty(like, [1], DType::F32);
-    }
-    let states = || empty(like, [layout.segments(), batch, d_state, d_inner], DType::F32);
-    let (ends, product) = (states(), states());
-    run(ends.clone(), product.clone());
-    let width = batch * d_state * d_inner;
-    let units = 128;
-    let begins = states();
-    // SAFETY: the buffers have `segments · width` elements, and units beyond `width` do nothing.
-    unsafe {
-        carry_over::launch_unchecked(
-            &like.client,
-            CubeCount::Static(width.div_ceil(units) as u32, 1, 1),
-            CubeDim::new_1d(units as u32),
-            ends.into_buffer_arg(),
-            product.into_buffer_arg(),
-            begins.clone().into_buffer_arg(),
-            layout.segments() as u32,
-            width as u32,
-            backwards,
-        );
-    }
-    begins
 }
 
 /// The tensor itself if its rows are contiguous, with any stride between rows; else a copy.

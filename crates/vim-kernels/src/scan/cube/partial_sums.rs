@@ -6,8 +6,8 @@ use cubecl::prelude::*;
 
 use crate::cube::elem;
 
-/// Partial sums: `b` and `c` are `[sweeps·strips, B, L, G, N]`, or `[sweeps·segments·B, N, D]`
-/// where constant, as is `a`; `d` and `bias` are `[segments·B, D]`.
+/// Partial sums: `b` and `c` are `[strips, B, L, G, N]`, or `[segments·B, N, D]` where constant, as
+/// is `a`; `d` and `bias` are `[segments·B, D]`.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct PartialSums {
     pub(crate) b: Box<[f32]>,

@@ -1,6 +1,8 @@
 //! Segments of a long sequence run side by side: at first only for the states at their ends, or for
 //! the gradients that flow out of them, from which those at their beginnings follow.
 
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::chunks::{filled, read_chunk, take_chunk, tokens_ahead};
@@ -9,7 +11,8 @@ use super::coords::{
     unit_bias, unit_coords, unit_state_terms,
 };
 use super::forward_step::{Projections, get, set, sigmoid, state_terms, step_size, step_states};
-use super::layout::{CHUNK, ScanPlan};
+use super::layout::{CHUNK, Layout, ScanPlan, Shape};
+use crate::cube::empty;
 use crate::real::Traced;
 
 /// Runs every segment from a zero state: writes its final states to `carry`, and the product of the
@@ -59,6 +62,41 @@ pub(crate) fn segment_ends<F: Float, FB: Float, FC: Float>(
     }
     decay_over(&mut whole, &rates, total, plan);
     store_segment(carry, product, &h, &whole, &pos);
+}
+
+/// The states at the beginning of segments, from those at their ends and the products of the
+/// decays, both of which `run` writes; one number where the sequence is not cut.
+pub(super) fn carried_states(
+    like: &CubeTensor,
+    layout: Layout,
+    backwards: bool,
+    run: impl FnOnce(CubeTensor, CubeTensor),
+) -> CubeTensor {
+    let Shape { batch, d_inner, d_state, .. } = layout.shape;
+    if layout.segments() == 1 {
+        return empty(like, [1], DType::F32);
+    }
+    let states = || empty(like, [layout.segments(), batch, d_state, d_inner], DType::F32);
+    let (ends, product) = (states(), states());
+    run(ends.clone(), product.clone());
+    let width = batch * d_state * d_inner;
+    let units = 128;
+    let begins = states();
+    // SAFETY: the buffers have `segments · width` elements, and units beyond `width` do nothing.
+    unsafe {
+        carry_over::launch_unchecked(
+            &like.client,
+            CubeCount::Static(width.div_ceil(units) as u32, 1, 1),
+            CubeDim::new_1d(units as u32),
+            ends.into_buffer_arg(),
+            product.into_buffer_arg(),
+            begins.clone().into_buffer_arg(),
+            layout.segments() as u32,
+            width as u32,
+            backwards,
+        );
+    }
+    begins
 }
 
 /// Turns states at the ends of segments into states at their beginnings: `begins[k] ← s`,
@@ -134,11 +172,8 @@ pub(crate) fn segment_outflows<F: Float, FB: Float, FC: Float>(
     let mut next_delta = Array::<F>::new(CHUNK);
     let mut next_dy = Array::<F>::new(CHUNK);
     let mut next_z = Array::<F>::new(CHUNK);
-    read_chunk::<F>(&mut next_delta, &tensors.delta, pos.batch, last, &pos);
-    read_chunk::<F>(&mut next_dy, grad_y, pos.element, last, &pos);
-    if comptime!(plan.spec.has_z) {
-        read_chunk::<F>(&mut next_z, &tensors.z, pos.element, last, &pos);
-    }
+    read_chunk::<F>(&mut next_delta, &tensors.delta, pos.batch, last, CHUNK, &pos);
+    read_gradients::<F>(&mut next_dy, &mut next_z, grad_y, &tensors.z, last, CHUNK, &pos);
     let mut total = 0.0f32;
     for from_end in 0..chunks {
         let begin = pos.begin + (chunks - 1 - from_end) * CHUNK;
@@ -157,25 +192,16 @@ pub(crate) fn segment_outflows<F: Float, FB: Float, FC: Float>(
                 now_z[j] = next_z[j];
             }
         }
-        read_chunk::<F>(&mut next_delta, &tensors.delta, pos.batch, begin_before, &pos);
-        read_chunk::<F>(&mut next_dy, grad_y, pos.element, begin_before, &pos);
-        if comptime!(plan.spec.has_z) {
-            read_chunk::<F>(&mut next_z, &tensors.z, pos.element, begin_before, &pos);
-        }
+        let (from, z) = (&tensors.delta, &tensors.z);
+        read_chunk::<F>(&mut next_delta, from, pos.batch, begin_before, CHUNK, &pos);
+        read_gradients::<F>(&mut next_dy, &mut next_z, grad_y, z, begin_before, CHUNK, &pos);
         #[unroll]
         for past in 0..CHUNK {
             let j = comptime!(CHUNK - 1 - past);
             let in_bounds = begin + j < pos.end;
             let raw = f32::cast_from(now_delta[j]);
             let size = select(in_bounds, step_size(raw, bias, plan), 0.0f32);
-            let mut into = select(in_bounds, f32::cast_from(now_dy[j]), 0.0f32);
-            if comptime!(plan.spec.has_z) {
-                let z = f32::cast_from(now_z[j]);
-                into *= z * sigmoid(z, plan.ptx);
-            }
-            if comptime!(plan.halved()) {
-                into *= 0.5f32;
-            }
+            let into = into_states::<F>(now_dy[j], now_z[j], in_bounds, plan);
             total += size;
             let row = j * plan.states;
             backward_carry_only(&mut flow, &mut whole, &rates, &shared, row, size, into, plan);
@@ -183,6 +209,42 @@ pub(crate) fn segment_outflows<F: Float, FB: Float, FC: Float>(
     }
     decay_over(&mut whole, &rates, total, plan);
     store_segment(carry, product, &flow, &whole, &pos);
+}
+
+/// Loads `count` tokens of the gradient of y and, if there is a gate, of z.
+#[cube]
+pub(super) fn read_gradients<F: Float>(
+    dy: &mut Array<F>,
+    z: &mut Array<F>,
+    grad_y: &Rows<F>,
+    gate: &Rows<F>,
+    first: usize,
+    #[comptime] count: usize,
+    pos: &UnitCoords,
+) {
+    read_chunk::<F>(dy, grad_y, pos.element, first, count, pos);
+    if comptime!(pos.plan.spec.has_z) {
+        read_chunk::<F>(z, gate, pos.element, first, count, pos);
+    }
+}
+
+/// The gradient of a way's `Σ c·h`, from that of y.
+#[cube]
+pub(super) fn into_states<F: Float>(
+    dy: F,
+    z: F,
+    in_bounds: bool,
+    #[comptime] plan: ScanPlan,
+) -> f32 {
+    let mut into = select(in_bounds, f32::cast_from(dy), 0.0f32);
+    if comptime!(plan.spec.has_z) {
+        let z = f32::cast_from(z);
+        into *= z * sigmoid(z, plan.ptx);
+    }
+    if comptime!(plan.two_way()) {
+        into *= 0.5f32;
+    }
+    into
 }
 
 /// [`forward_step`] without the output; multiplies every state's `a_bar` into `product`, unless
