@@ -78,7 +78,7 @@ pub(crate) fn unit_coords(sizes: Sizes, #[comptime] plan: ScanPlan) -> UnitCoord
     let strips = (per_group + comptime!(plan.units - 1)) / plan.units;
     let group = CUBE_POS_X as usize / strips;
     let within = (CUBE_POS_X as usize % strips) * plan.units + UNIT_POS_X as usize;
-    let segment = CUBE_POS_Z as usize;
+    let segment = CUBE_POS_Z as usize + comptime!(plan.first_segment);
     let begin = segment * sizes.segment as usize;
     let batch = CUBE_POS_Y as usize;
     let per_direction = sizes.per_direction as usize;

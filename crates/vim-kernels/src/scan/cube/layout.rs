@@ -54,6 +54,8 @@ pub(crate) struct ScanPlan {
     /// Whether each segment's steps are counted from its last token: a walk the other way through
     /// the same segments.
     pub(crate) mirrored: bool,
+    /// The first segment that runs: 1 where the first one's end is of no use.
+    pub(crate) first_segment: usize,
     /// States per unit: all of them, or a part if there are more than it can hold.
     pub(crate) states: usize,
     /// Whether the passes together have more states than N.
@@ -101,9 +103,10 @@ impl ScanPlan {
         self.states / self.shared_vector_width()
     }
 
-    /// The plan of a kernel that walks the segments only for their ends, in tiles of `tile` tokens.
-    pub(super) fn of_ends(self, tile: usize, mirrored: bool) -> Self {
-        Self { tile, mirrored, ..self }
+    /// The plan of a kernel that walks the segments only for their ends, in tiles of `tile` tokens:
+    /// all but the last one, or, where each one's end begins the one before, all but the first.
+    pub(super) fn of_ends(self, tile: usize, mirrored: bool, backwards: bool) -> Self {
+        Self { tile, mirrored, first_segment: usize::from(backwards), ..self }
     }
 
     /// Whether this pass multiplies its output by the gate.
@@ -259,6 +262,7 @@ impl Layout {
             spec,
             reverse: spec.options.reverse,
             mirrored: false,
+            first_segment: 0,
             states,
             ragged: states * state_passes != d_state,
             units,
@@ -322,11 +326,17 @@ impl Layout {
     }
 
     pub(super) fn cubes(&self) -> CubeCount {
-        CubeCount::Static(
-            (self.shape.groups * self.strips) as u32,
-            self.shape.batch as u32,
-            self.segments() as u32,
-        )
+        self.cubes_of(self.segments())
+    }
+
+    /// The cubes of a kernel with a plan [of ends](ScanPlan::of_ends).
+    pub(super) fn cubes_of_ends(&self) -> CubeCount {
+        self.cubes_of(self.segments() - 1)
+    }
+
+    fn cubes_of(&self, segments: usize) -> CubeCount {
+        let Shape { batch, groups, .. } = self.shape;
+        CubeCount::Static((groups * self.strips) as u32, batch as u32, segments as u32)
     }
 
     pub(super) fn units(&self) -> CubeDim {

@@ -28,7 +28,7 @@ use crate::op::{Forward, FusedOp};
 use backward::{TokenGradTensorsLaunch, scan_backward};
 use coords::{RowsLaunch, ScanTensorsLaunch};
 use forward::scan_forward;
-use layout::{CHUNK, Layout, MAX_STATE_VECTOR, Pass, Shape};
+use layout::{CHUNK, Layout, MAX_STATE_VECTOR, Pass, ScanPlan, Shape};
 use partial_sums::{PartialSumsLaunch, add_partial_sums};
 use segments::{carried_states, segment_ends, segment_outflows};
 use two_way::save_flows;
@@ -90,13 +90,13 @@ pub(crate) fn scan_results(
             unsafe {
                 segment_ends::launch_unchecked(
                     client,
-                    layout.cubes(),
+                    layout.cubes_of_ends(),
                     layout.units(),
                     arguments.launch(),
                     carry.into_buffer_arg(),
                     product.into_buffer_arg(),
                     layout.sizes(pass),
-                    plan,
+                    plan.of_ends(plan.tile, false, false),
                     [f, fb, fc],
                 );
             }
@@ -166,14 +166,14 @@ pub(crate) fn scan_gradients(
             unsafe {
                 segment_outflows::launch_unchecked(
                     client,
-                    layout.cubes(),
+                    layout.cubes_of_ends(),
                     layout.units(),
                     arguments.launch(),
                     rows_launch(&grad_y),
                     carry.into_buffer_arg(),
                     product.into_buffer_arg(),
                     layout.sizes(pass),
-                    plan.of_ends(CHUNK, false),
+                    plan.of_ends(CHUNK, false, true),
                     [f, fb, fc],
                 );
             }
@@ -266,13 +266,13 @@ fn reverse_way(
         unsafe {
             segment_ends::launch_unchecked(
                 client,
-                layout.cubes(),
+                layout.cubes_of_ends(),
                 layout.units(),
                 arguments.launch(),
                 carry.into_buffer_arg(),
                 product.into_buffer_arg(),
                 layout.sizes(pass),
-                plan.of_ends(4 * CHUNK, true),
+                plan.of_ends(4 * CHUNK, true, true),
                 [f, fb, fc],
             );
         }
@@ -282,14 +282,14 @@ fn reverse_way(
         unsafe {
             segment_outflows::launch_unchecked(
                 client,
-                layout.cubes(),
+                layout.cubes_of_ends(),
                 layout.units(),
                 arguments.launch(),
                 rows_launch(grad_y),
                 carry.into_buffer_arg(),
                 product.into_buffer_arg(),
                 layout.sizes(pass),
-                plan.of_ends(CHUNK, true),
+                plan.of_ends(CHUNK, true, false),
                 [f, fb, fc],
             );
         }
@@ -307,7 +307,7 @@ fn reverse_way(
             carry.into_buffer_arg(),
             flows.clone().into_buffer_arg(),
             layout.sizes(pass),
-            plan.of_ends(4 * CHUNK, false),
+            ScanPlan { tile: 4 * CHUNK, ..plan },
             [f, fb, fc, elem(saved)],
         );
     }

@@ -15,8 +15,8 @@ use super::layout::{CHUNK, Layout, ScanPlan, Shape};
 use crate::cube::empty;
 use crate::real::Traced;
 
-/// Runs every segment from a zero state: writes its final states to `carry`, and the product of the
-/// decays over the segment to `product`, both `[segments, B, N, D]`.
+/// Runs segments from a zero state: writes their final states to `carry`, and the product of the
+/// decays over a segment to `product`, both `[segments, B, N, D]`.
 #[cube(launch_unchecked)]
 pub(crate) fn segment_ends<F: Float, FB: Float, FC: Float>(
     tensors: &ScanTensors<F, FB, FC>,
@@ -123,7 +123,8 @@ pub(crate) fn carry_over(
             let mut factor = Array::<f32>::new(SEGMENTS_AT_ONCE);
             #[unroll]
             for j in 0..SEGMENTS_AT_ONCE {
-                let index = slot_at(min(first + j, segments - 1), segments, backwards) * width + i;
+                // The last one begins none, and nothing was written for it.
+                let index = slot_at(min(first + j, segments - 2), segments, backwards) * width + i;
                 end[j] = ends[index];
                 factor[j] = product[index];
             }
@@ -147,7 +148,7 @@ fn slot_at(k: usize, segments: usize, #[comptime] backwards: bool) -> usize {
     if comptime!(backwards) { segments - 1 - k } else { k }
 }
 
-/// Runs every segment backwards from a zero gradient: writes the gradient that flows out of its
+/// Runs segments backwards from a zero gradient: writes the gradient that flows out of their
 /// first token to `carry`, and the product of the decays to `product`, both `[segments, B, N, D]`.
 #[cube(launch_unchecked)]
 pub(crate) fn segment_outflows<F: Float, FB: Float, FC: Float>(
