@@ -22,14 +22,18 @@ pub struct Shown<'a> {
 const LETTER: usize = 8;
 /// Pixels of an image's shorter side for each pixel of a line or a letter's stroke.
 const SIDE_OF_STROKE: usize = 480;
+/// What the shorter side of a picture has at least, in pixels: below it names fill the picture.
+const LEAST: usize = 256;
+/// What the longer side of an enlarged picture has at most, in pixels.
+const MOST: usize = 4 * LEAST;
 
-/// `image` with `objects` drawn over it, the first one on top.
+/// `image` with `objects` drawn over it, the first one on top. A small image is enlarged by a whole
+/// number first, so that lines and names are fine beside it.
 ///
 /// # Panics
 /// If a mask of runs is of another image's size.
 pub fn draw_objects(image: &Pixels, objects: &[Shown<'_>]) -> Pixels {
     let mut drawn = image.clone();
-    let stroke = (image.height.min(image.width) / SIDE_OF_STROKE).max(1);
     for shown in objects.iter().rev() {
         if let Some(mask) = shown.mask {
             let covered = mask.pixels([image.height, image.width]);
@@ -41,9 +45,16 @@ pub fn draw_objects(image: &Pixels, objects: &[Shown<'_>]) -> Pixels {
             }
         }
     }
-    for shown in objects.iter().rev() {
-        outline(&mut drawn, shown, stroke);
-        write(&mut drawn, shown, stroke);
+    let (shorter, longer) = (image.height.min(image.width), image.height.max(image.width));
+    let factor = LEAST.div_ceil(shorter.max(1)).min(MOST / longer.max(1)).max(1);
+    if factor > 1 {
+        drawn = drawn.enlarged(factor);
+    }
+    let stroke = (factor * shorter / SIDE_OF_STROKE).max(1);
+    for &shown in objects.iter().rev() {
+        let shown = Shown { corners: shown.corners.map(|at| factor as f32 * at), ..shown };
+        outline(&mut drawn, &shown, stroke);
+        write(&mut drawn, &shown, stroke);
     }
     drawn
 }
@@ -116,7 +127,7 @@ mod tests {
             label: "I",
             mask: Some(&mask),
         };
-        let drawn = draw_objects(&Pixels::black(50, 60), &[shown]);
+        let drawn = draw_objects(&Pixels::black(256, 300), &[shown]);
         for (y, x) in [(20, 10), (20, 29), (39, 10), (39, 29), (30, 10), (30, 29)] {
             assert_eq!(at(&drawn, y, x), [200, 0, 0], "the outline at {y}, {x}");
         }
@@ -125,6 +136,26 @@ mod tests {
         // The stem of the letter, and the strip beside it.
         assert_eq!([at(&drawn, 15, 12), at(&drawn, 15, 10)], [[255; 3], [200, 0, 0]]);
         assert_eq!(at(&drawn, 15, 18), [0; 3]);
+    }
+
+    #[test]
+    fn small_images_are_enlarged() {
+        for (size, drawn) in [
+            ([64, 80], [256, 320]),
+            ([100, 90], [300, 270]),
+            ([256, 300], [256, 300]),
+            ([8, 300], [24, 900]),
+            ([1, 2000], [1, 2000]),
+        ] {
+            let image = draw_objects(&Pixels::black(size[0], size[1]), &[]);
+            assert_eq!([image.height, image.width], drawn, "{size:?}");
+        }
+        let mask = Mask::Polygons(vec![vec![10.0, 20.0, 20.0, 20.0, 20.0, 30.0, 10.0, 30.0]]);
+        let (corners, colour) = ([10.0, 20.0, 20.0, 30.0], [200, 0, 0]);
+        let shown = Shown { corners, colour, label: "", mask: Some(&mask) };
+        let drawn = draw_objects(&Pixels::black(64, 64), &[shown]);
+        let across = [39, 40, 41, 78, 79, 80].map(|x| at(&drawn, 100, x)[0]);
+        assert_eq!(across, [0, 200, 100, 100, 200, 0], "a line of one pixel around a mask of 40");
     }
 
     #[test]

@@ -143,7 +143,8 @@ fn scores_files_and_pictures_come_out() {
     assert!(objects[0]["score"].is_number() && objects[0]["bbox"][2].is_number(), "{objects}");
     assert_eq!(objects[0]["segmentation"]["size"], json!([48, 48]));
     let bytes = fs::read(format!("{pictures}/a_objects.png")).unwrap();
-    assert_eq!(bytes[16..24], [0, 0, 0, 48, 0, 0, 0, 48]);
+    // Enlarged six times.
+    assert_eq!(bytes[16..24], [0, 0, 1, 32, 0, 0, 1, 32]);
     let text = predict(&["--least", "1.0"]);
     assert_parts(&stdout(&text), &["a.png\n  nothing"]);
     assert_says(&predict(&["--drawn", &pictures]), 73, &["a_objects.png"]);

@@ -263,6 +263,8 @@ impl Task for Detection {
             let Some(seen) = viewer.seen(model, &[&image], device)?.pop() else { continue };
             let found = seen.drawn(&image, names, &colours, SHOWN);
             let there = annotated(&image, &objects, names, &colours);
+            // Drawings of small images are enlarged.
+            let image = image.enlarged(found.height / image.height);
             let sheet = contact_sheet(&[Some(image), Some(found), Some(there)], 3);
             let png = encode_png(&sheet).map_err(Error::io("encode", "a picture"))?;
             let (tag, height, width) =

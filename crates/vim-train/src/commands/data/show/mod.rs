@@ -140,7 +140,8 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
         }
     };
 
-    let factor = CELL.div_ceil(size.height.min(size.width)).max(1);
+    let shorter = rows.first().map_or(CELL, |row| row.before.height.min(row.before.width));
+    let factor = CELL.div_ceil(shorter);
     write_png(&args.out, &sheet(&rows, factor)).map_err(Error::io("write", &args.out))?;
     let title = format!("Epoch {}, batch {}", args.epoch, args.batch);
     let cropping = match subject {

@@ -55,12 +55,14 @@ pub(super) fn rows(
         let scene = scene?.map_err(|unread| Error::data(unread.reason))?;
         let crop = Pixels { height: size[0], width: size[1], data: pixels.to_vec() };
         let found = with_targets(&crop, targets, &classes);
+        // Drawings of small images are enlarged.
+        let factor = found.height / crop.height;
         let [height, width] = one.source;
         rows.push(Row {
             label: format!("{}, {height}x{width} px", one.name),
-            before: framed(&annotated(&scene, &classes), size),
+            before: framed(&annotated(&scene, &classes), size.map(|side| factor * side)),
             draws: vec![
-                Some((crop, one.objects.as_ref().map(done).unwrap_or_default())),
+                Some((crop.enlarged(factor), one.objects.as_ref().map(done).unwrap_or_default())),
                 Some((found, counted(&targets.classes, &classes))),
             ],
         });
