@@ -10,7 +10,8 @@ use crate::error::Error;
 pub(crate) fn thumbnail(whole: &Pixels, side: usize) -> Result<String, Error> {
     let longest = whole.height.max(whole.width);
     let shown = if longest <= side {
-        enlarged(whole, side / longest)
+        // A browser would blur them.
+        whole.enlarged(side / longest)
     } else {
         let [height, width] = [whole.height, whole.width].map(|own| (own * side / longest).max(1));
         let mut small = Pixels::black(height, width);
@@ -27,16 +28,6 @@ pub(crate) fn data_uri(image: &Pixels) -> Result<String, Error> {
     Ok(format!("data:image/png;base64,{}", STANDARD.encode(bytes)))
 }
 
-/// Each pixel as a square of `factor` × `factor`: a browser would blur them.
-fn enlarged(image: &Pixels, factor: usize) -> Pixels {
-    let lines = image.data.chunks_exact(3 * image.width).flat_map(|line| {
-        let line: Vec<u8> = line.chunks_exact(3).flat_map(|pixel| pixel.repeat(factor)).collect();
-        line.repeat(factor)
-    });
-    let (height, width) = (factor * image.height, factor * image.width);
-    Pixels { height, width, data: lines.collect() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -51,8 +42,5 @@ mod tests {
             let letters = uri.strip_prefix("data:image/png;base64,").unwrap();
             assert_eq!(letters[24..32], STANDARD.encode(&size));
         }
-        let pixels = Pixels { height: 1, width: 2, data: vec![1, 2, 3, 4, 5, 6] };
-        let line = [1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6];
-        assert_eq!(enlarged(&pixels, 2).data, [line, line].concat());
     }
 }
