@@ -138,9 +138,12 @@ fn a_segmenter_is_timed_with_its_heads() {
     let running = 2 * (12 * 64 + 32);
     assert_eq!(profiled["parameters"].as_u64(), flops["parameters"].as_u64().map(|n| n + running));
 
-    let output = bench(&["--mode", "slide", "--batch", "1"]);
+    // One row: a picture at a time.
+    let output = bench(&["--mode", "slide", "--json"]);
     assert_code(&output, 0);
-    let said = stdout(&output);
+    let rows = &parsed(&output)["results"];
+    assert_eq!((rows.as_array().unwrap().len(), &rows[0]["batch"]), (1, &json!(1)));
+    let said = rows[0]["error"].as_str().unwrap();
     assert!(said.contains("windows slide over the pictures of task = \"segmentation\""), "{said}");
 }
 

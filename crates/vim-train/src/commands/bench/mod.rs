@@ -28,7 +28,7 @@ Examples:
   vim-train bench configs/vim_tiny_imagenet.toml --methods all --mode infer -o infer.json
   vim-train bench configs/vim_tiny_imagenet.toml --image-size 1248 --batch 1,2,4,8 --device cuda:1
   vim-train bench configs/debug.toml --batch 1,8 --steps 5 --json    on any machine, in seconds
-  vim-train bench configs/vim_tiny_ade20k_60k.toml --batch 8 --mode slide    windows over pictures of 683x512 px
+  vim-train bench configs/vim_tiny_ade20k_60k.toml --mode slide    windows over a picture of 683x512 px
   vim-train bench compare infer.json -o compared                     CSV files, a table in Markdown, plots
   vim-train bench scaling configs/vim_tiny_imagenet.toml --gpus 1,2  a training step on one GPU and on two
 
@@ -75,10 +75,10 @@ struct MeasureArgs {
     /// What to measure.
     #[arg(long, value_enum, value_name = "MODE", default_value_t)]
     mode: ModeChoice,
-    /// Images a step, as in 1,8,64.
-    #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = count,
-        default_values_t = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512])]
-    batch: Vec<usize>,
+    /// Images a step, as in 1,8,64. Left out: 1 to 512, and 1 with --mode slide, as an evaluation
+    /// slides over each picture by itself.
+    #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = count)]
+    batch: Option<Vec<usize>>,
     /// Instead of the file's method: `all`, or names as in zoh,foh.
     #[arg(long, value_name = "NAMES")]
     methods: Option<Methods>,
@@ -173,6 +173,14 @@ enum ModeChoice {
 }
 
 impl ModeChoice {
+    /// Batch sizes where none are asked for.
+    fn batches(self) -> Vec<usize> {
+        match self {
+            Self::Train | Self::Infer | Self::Both => (0..10).map(|power| 1 << power).collect(),
+            Self::Slide => vec![1],
+        }
+    }
+
     fn modes(self) -> &'static [Mode] {
         match self {
             Self::Train => &[Mode::Train],

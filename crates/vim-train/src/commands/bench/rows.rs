@@ -40,7 +40,7 @@ pub(super) fn run(args: &MeasureArgs) -> Result<(), Error> {
         .iter()
         .map(|config| Subject::new(config, &chosen.device, classes, picture))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut batches = args.batch.clone();
+    let mut batches = args.batch.clone().unwrap_or_else(|| args.mode.batches());
     batches.sort_unstable();
     batches.dedup();
     let modes = args.mode.modes();
