@@ -1,43 +1,32 @@
 //! `train.init` of a model that is a backbone with heads of its own.
 
-use vim_model::{LoadOptions, LoadReport, StateDictMismatch};
+use burn::tensor::Device;
+use vim_model::LoadOptions;
 
-use super::{InitRecord, InitWeights};
+use super::{InitRecord, InitWeights, Objective};
 use crate::config::Config;
 use crate::error::Error;
-use crate::weights::WeightsError;
+use crate::weights::dense::Heads;
 use crate::weights::place::Place;
 use crate::weights::source::{WeightsSource, notes};
 
-/// A model, and what was loaded into it.
-pub(super) type Loaded<M> = (M, LoadReport);
-
-/// The model with the weights of `train.init`, if set: `whole` loads those of such a model, where
-/// `is_whole` says that they are, and `backbone` a classifier's into the backbone alone.
-pub(super) fn init_weights<M>(
+/// The model of `objective` with the weights of `train.init`, if set: all of those of such a model,
+/// or a classifier's in the backbone alone.
+pub(super) fn init_weights<H: Heads>(
+    objective: &impl Objective<Model = H::Model>,
     config: &Config,
-    is_whole: impl FnOnce(&WeightsSource) -> bool,
-    whole: impl FnOnce(&WeightsSource) -> Result<Loaded<M>, Error>,
-    backbone: impl FnOnce(
-        &WeightsSource,
-        LoadOptions,
-    ) -> Result<Result<Loaded<M>, Box<StateDictMismatch>>, Error>,
-) -> Result<Option<InitWeights<M>>, Error> {
+    device: &Device,
+) -> Result<Option<InitWeights<H::Model>>, Error> {
     let train = &config.train;
     let Some(path) = &train.init else { return Ok(None) };
     let place = Place::find(path, &config.run.root, None)?;
     let source = WeightsSource::open(&place, None)?;
     let (resize, class_token) = (Some(train.init_pos_embed), source.class_token());
     let options = LoadOptions { head: true, resize, class_token, ..LoadOptions::default() };
-    let (what, (model, report)) = match is_whole(&source) {
-        true => ("all weights", whole(&source)?),
-        false => {
-            let unfit = |mismatch| {
-                let checkpoint = source.name.clone();
-                WeightsError::Mismatch { checkpoint, mismatch }
-            };
-            ("the backbone", backbone(&source, options)?.map_err(unfit)?)
-        }
+    let model = objective.init(device)?;
+    let (what, (model, report)) = match source.has::<H>() {
+        true => ("all weights", source.load_all::<H>(model)?),
+        false => ("the backbone", source.load_backbone::<H>(model, options)?),
     };
     let notes = notes(&report, options);
     let mut lines =

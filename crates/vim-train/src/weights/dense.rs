@@ -2,7 +2,9 @@
 
 use burn::module::Module;
 use burn::tensor::Device;
-use vim_model::{Inferred, LoadReport, ModelError, NamedArrays, StateDictMismatch, VimConfig};
+use vim_model::{
+    Inferred, LoadOptions, LoadReport, ModelError, NamedArrays, StateDictMismatch, VimConfig,
+};
 use vim_torch::StateDict;
 
 use crate::config::Config;
@@ -47,6 +49,13 @@ pub trait Heads: Sized {
     fn load(
         model: Self::Model,
         state: &StateDict,
+    ) -> Result<(Self::Model, LoadReport), Box<StateDictMismatch>>;
+
+    /// `model` with a classifier's `state` in its backbone.
+    fn load_backbone(
+        model: Self::Model,
+        state: &StateDict,
+        options: LoadOptions,
     ) -> Result<(Self::Model, LoadReport), Box<StateDictMismatch>>;
 
     /// What `model` is as a file of the original.
@@ -132,9 +141,22 @@ impl WeightsSource {
 
     /// `model` with these weights; [`WeightsError::Mismatch`] lists every difference.
     pub fn load_all<H: Heads>(&self, model: H::Model) -> Result<(H::Model, LoadReport), Error> {
-        H::load(model, &self.arrays.state).map_err(|mismatch| {
-            Error::from(WeightsError::Mismatch { checkpoint: self.name.clone(), mismatch })
-        })
+        H::load(model, &self.arrays.state).map_err(|mismatch| self.unfit(mismatch))
+    }
+
+    /// `model` with these weights of a classifier in its backbone; as [`Self::load_all`].
+    pub fn load_backbone<H: Heads>(
+        &self,
+        model: H::Model,
+        options: LoadOptions,
+    ) -> Result<(H::Model, LoadReport), Error> {
+        let loaded = H::load_backbone(model, &self.arrays.state, options);
+        loaded.map_err(|mismatch| self.unfit(mismatch))
+    }
+
+    /// [`WeightsError::Mismatch`].
+    fn unfit(&self, mismatch: Box<StateDictMismatch>) -> Error {
+        WeightsError::Mismatch { checkpoint: self.name.clone(), mismatch }.into()
     }
 
     /// [`WeightsError::Unrecognised`].

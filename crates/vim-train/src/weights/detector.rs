@@ -3,7 +3,8 @@
 use burn::tensor::Device;
 use vim_dense::detection::{Detector, DetectorConfig};
 use vim_model::{
-    Inferred, LoadReport, ModelError, Names, Rope, StateDictMismatch, VimConfig, infer_backbone,
+    Inferred, LoadOptions, LoadReport, ModelError, Names, Rope, StateDictMismatch, VimConfig,
+    infer_backbone,
 };
 use vim_torch::StateDict;
 
@@ -77,6 +78,14 @@ impl Heads for DetectorConfig {
         state: &StateDict,
     ) -> Result<(Detector, LoadReport), Box<StateDictMismatch>> {
         model.load(state)
+    }
+
+    fn load_backbone(
+        model: Detector,
+        state: &StateDict,
+        options: LoadOptions,
+    ) -> Result<(Detector, LoadReport), Box<StateDictMismatch>> {
+        model.load_backbone(state, options)
     }
 
     /// As detectron2 saves it.

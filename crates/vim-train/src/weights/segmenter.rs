@@ -2,7 +2,9 @@
 
 use burn::tensor::Device;
 use vim_dense::{Segmenter, SegmenterConfig};
-use vim_model::{Inferred, LoadReport, ModelError, Names, StateDictMismatch, VimConfig};
+use vim_model::{
+    Inferred, LoadOptions, LoadReport, ModelError, Names, StateDictMismatch, VimConfig,
+};
 use vim_torch::StateDict;
 
 use crate::config::{Config, TaskKind};
@@ -54,6 +56,14 @@ impl Heads for SegmenterConfig {
         state: &StateDict,
     ) -> Result<(Segmenter, LoadReport), Box<StateDictMismatch>> {
         model.load(state)
+    }
+
+    fn load_backbone(
+        model: Segmenter,
+        state: &StateDict,
+        options: LoadOptions,
+    ) -> Result<(Segmenter, LoadReport), Box<StateDictMismatch>> {
+        model.load_backbone(state, options)
     }
 
     /// As mmcv saves it.

@@ -13,10 +13,10 @@ use crate::device::{self, threads};
 use crate::error::Error;
 use crate::output::bar::Bar;
 use crate::output::{print, print_json};
-use crate::task::EvalSplit;
 use crate::task::detection::classes::classes_csv;
 use crate::task::detection::evaluate::{Evaluated, Loading, evaluate};
 use crate::task::detection::{ObjectDetector, loading, viewer};
+use crate::task::{EvalSplit, Objective};
 use crate::weights::source::WeightsSource;
 
 #[derive(Serialize)]
@@ -56,8 +56,7 @@ pub(super) fn run(args: &EvalArgs, subject: Subject) -> Result<(), Error> {
     check_weights_of_run(args, &run, &config)?;
     let weights = WeightsSource::open(&weights, args.take.section())?;
     let objective = ObjectDetector::new(&config, split.num_classes())?;
-    let (model, _) = weights.load_detector(objective.seeded(&chosen.device)?)?;
-    let model = objective.computing(model)?;
+    let (model, _) = weights.load_detector(objective.init(&chosen.device)?)?;
     if let Some(note) = &weights.note {
         eprintln!("note: {note}");
     }

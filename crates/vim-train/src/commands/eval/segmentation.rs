@@ -16,7 +16,7 @@ use crate::task::segmentation::classes::{ClassRow, class_rows, classes_csv};
 use crate::task::segmentation::evaluate::{SCORES, evaluate, scores};
 use crate::task::segmentation::inference::Viewer;
 use crate::task::segmentation::{PixelClassifier, loading, viewer};
-use crate::task::{EvalSplit, Evaluation};
+use crate::task::{EvalSplit, Evaluation, Objective};
 use crate::weights::source::WeightsSource;
 
 /// Evaluates the weights of `subject`, whose task is segmentation.
@@ -39,8 +39,7 @@ pub(super) fn run(args: &EvalArgs, subject: Subject) -> Result<(), Error> {
     check_weights_of_run(args, &run, &config)?;
     let weights = WeightsSource::open(&weights, args.take.section())?;
     let objective = PixelClassifier::new(&config, split.num_classes(), &Comm::single())?;
-    let (model, _) = weights.load_segmenter(objective.seeded(&chosen.device)?)?;
-    let model = objective.computing(model)?;
+    let (model, _) = weights.load_segmenter(objective.init(&chosen.device)?)?;
     if let Some(note) = &weights.note {
         eprintln!("note: {note}");
     }

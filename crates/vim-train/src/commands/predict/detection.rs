@@ -13,6 +13,7 @@ use super::output::prepare;
 use crate::commands::images::{Subject, Walk};
 use crate::error::Error;
 use crate::output::{print, print_json};
+use crate::task::Objective;
 use crate::task::detection::inference::{Seen, Viewer};
 use crate::task::detection::{FoundObject, FoundObjects, ObjectDetector, SHOWN};
 
@@ -60,8 +61,7 @@ pub(super) fn run(args: &PredictArgs, paths: &[PathBuf], subject: &Subject) -> R
     }
     let chosen = args.model.device(subject.given.as_ref())?;
     let objective = ObjectDetector::new(config, names.len())?;
-    let (model, _) = subject.source.load_detector(objective.seeded(&chosen.device)?)?;
-    let model = objective.computing(model)?;
+    let (model, _) = subject.source.load_detector(objective.init(&chosen.device)?)?;
     if let Some(note) = &subject.source.note {
         eprintln!("note: {note}");
     }

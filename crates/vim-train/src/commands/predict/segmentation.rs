@@ -15,6 +15,7 @@ use super::output::prepare;
 use crate::commands::images::{Subject, Walk};
 use crate::error::Error;
 use crate::output::{print, print_json};
+use crate::task::Objective;
 use crate::task::segmentation::inference::Viewer;
 use crate::task::segmentation::{ClassShares, PixelClassifier};
 
@@ -45,8 +46,7 @@ pub(super) fn run(args: &PredictArgs, paths: &[PathBuf], subject: &Subject) -> R
     let outputs = Outputs::new(args, paths)?;
     let chosen = args.model.device(subject.given.as_ref())?;
     let objective = PixelClassifier::new(config, names.len(), &Comm::single())?;
-    let (model, _) = subject.source.load_segmenter(objective.seeded(&chosen.device)?)?;
-    let model = objective.computing(model)?;
+    let (model, _) = subject.source.load_segmenter(objective.init(&chosen.device)?)?;
     if let Some(note) = &subject.source.note {
         eprintln!("note: {note}");
     }

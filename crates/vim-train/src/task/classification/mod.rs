@@ -58,16 +58,6 @@ impl Classifier {
     pub(crate) fn model(&self) -> &VimConfig {
         &self.model
     }
-
-    fn seeded(&self, device: &Device) -> Result<Vim, Error> {
-        Ok(self.model.init(device, self.config.run.seed)?)
-    }
-
-    /// `model` with `train.precision` and `train.recompute`.
-    fn computing(&self, model: Vim) -> Result<Vim, Error> {
-        let train = &self.config.train;
-        Ok(model.with_precision(train.precision)?.with_recompute(train.recompute))
-    }
 }
 
 impl Objective for Classifier {
@@ -76,7 +66,9 @@ impl Objective for Classifier {
     type Prediction = Guesses;
 
     fn init(&self, device: &Device) -> Result<Vim, Error> {
-        self.computing(self.seeded(device)?)
+        let Config { run, train, .. } = &self.config;
+        let seeded = self.model.init(device, run.seed)?;
+        Ok(seeded.with_precision(train.precision)?.with_recompute(train.recompute))
     }
 
     /// For fine-tuning, the head may have other classes and the positions another grid.
@@ -87,13 +79,13 @@ impl Objective for Classifier {
         let options = LoadOptions { head: true, resize, ..LoadOptions::default() };
         let place = Place::find(path, &self.config.run.root, None)?;
         let source = WeightsSource::open(&place, None)?;
-        let (model, report) = source.load(self.seeded(device)?, options)?;
+        let (model, report) = source.load(self.init(device)?, options)?;
         let notes = notes(&report, options);
         let mut lines = vec![format!("init {}, BLAKE3 {}", source.summary(), source.blake3)];
         lines.extend(source.note.iter().chain(&notes).map(|note| format!("init: {note}")));
         lines.extend(source.other_method(&model.config().method_label()));
         let record = InitRecord { name: source.name, blake3: source.blake3, notes };
-        Ok(Some(InitWeights { model: self.computing(model)?, record, lines }))
+        Ok(Some(InitWeights { model, record, lines }))
     }
 
     fn placement(&self, path: &str, rank: usize) -> Placement {

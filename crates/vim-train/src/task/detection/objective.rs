@@ -13,7 +13,6 @@ use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use crate::task::init::init_weights;
 use crate::task::{Draw, InitWeights, Objective, Placement};
-use crate::weights::source::WeightsSource;
 
 /// A detector and the sum of its nine losses.
 ///
@@ -54,18 +53,6 @@ impl ObjectDetector {
     pub(crate) fn num_classes(&self) -> usize {
         self.classes
     }
-
-    /// The model with the weights of `run.seed`, which computes in f32.
-    pub(crate) fn seeded(&self, device: &Device) -> Result<Detector, Error> {
-        let seed = self.config.run.seed;
-        Ok(self.detector.init(&self.config.model, self.classes, device, seed)?)
-    }
-
-    /// `model` with `train.precision` and `train.recompute`.
-    pub(crate) fn computing(&self, model: Detector) -> Result<Detector, Error> {
-        let train = &self.config.train;
-        Ok(model.with_precision(train.precision)?.with_recompute(train.recompute))
-    }
 }
 
 /// How the optimizer treats the parameter at `path` of a detector on `depth` blocks.
@@ -90,26 +77,14 @@ impl Objective for ObjectDetector {
     const PARTS: &'static [&'static str] = &DetectionLosses::NAMES;
 
     fn init(&self, device: &Device) -> Result<Detector, Error> {
-        self.computing(self.seeded(device)?)
+        let Config { model, run, train, .. } = &self.config;
+        let seeded = self.detector.init(model, self.classes, device, run.seed)?;
+        Ok(seeded.with_precision(train.precision)?.with_recompute(train.recompute))
     }
 
     /// From a detector of the same shape, or the backbone alone from a classifier.
     fn load_init(&self, device: &Device) -> Result<Option<InitWeights<Detector>>, Error> {
-        init_weights(
-            &self.config,
-            WeightsSource::is_detector,
-            |source| {
-                let (model, report) = source.load_detector(self.seeded(device)?)?;
-                Ok((self.computing(model)?, report))
-            },
-            |source, options| {
-                let loaded = self.seeded(device)?.load_backbone(&source.arrays.state, options);
-                Ok(match loaded {
-                    Ok((model, report)) => Ok((self.computing(model)?, report)),
-                    Err(mismatch) => Err(mismatch),
-                })
-            },
-        )
+        init_weights::<DetectorConfig>(self, &self.config, device)
     }
 
     fn placement(&self, path: &str, rank: usize) -> Placement {

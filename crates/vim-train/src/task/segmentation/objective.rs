@@ -15,7 +15,6 @@ use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use crate::task::init::init_weights;
 use crate::task::{Draw, InitWeights, Objective, Placement};
-use crate::weights::source::WeightsSource;
 
 /// A segmenter and its pixels' cross-entropy.
 #[derive(Debug)]
@@ -53,17 +52,6 @@ impl PixelClassifier {
     pub(crate) fn num_classes(&self) -> usize {
         self.classes
     }
-
-    /// The model with the weights of `run.seed`, which computes in f32.
-    pub(crate) fn seeded(&self, device: &Device) -> Result<Segmenter, Error> {
-        Ok(self.heads.init(&self.config.model, self.classes, device, self.config.run.seed)?)
-    }
-
-    /// `model` with `train.precision` and `train.recompute`.
-    pub(crate) fn computing(&self, model: Segmenter) -> Result<Segmenter, Error> {
-        let train = &self.config.train;
-        Ok(model.with_precision(train.precision)?.with_recompute(train.recompute))
-    }
 }
 
 /// How the optimizer treats the parameter at `path` of a segmenter on `depth` blocks.
@@ -90,26 +78,14 @@ impl Objective for PixelClassifier {
     const JOINT: bool = true;
 
     fn init(&self, device: &Device) -> Result<Segmenter, Error> {
-        self.computing(self.seeded(device)?)
+        let Config { model, run, train, .. } = &self.config;
+        let seeded = self.heads.init(model, self.classes, device, run.seed)?;
+        Ok(seeded.with_precision(train.precision)?.with_recompute(train.recompute))
     }
 
     /// From a segmenter of the same shape, or the backbone alone from a classifier.
     fn load_init(&self, device: &Device) -> Result<Option<InitWeights<Segmenter>>, Error> {
-        init_weights(
-            &self.config,
-            WeightsSource::is_segmenter,
-            |source| {
-                let (model, report) = source.load_segmenter(self.seeded(device)?)?;
-                Ok((self.computing(model)?, report))
-            },
-            |source, options| {
-                let loaded = self.seeded(device)?.load_backbone(&source.arrays.state, options);
-                Ok(match loaded {
-                    Ok((model, report)) => Ok((self.computing(model)?, report)),
-                    Err(mismatch) => Err(mismatch),
-                })
-            },
-        )
+        init_weights::<SegmenterConfig>(self, &self.config, device)
     }
 
     fn placement(&self, path: &str, rank: usize) -> Placement {
