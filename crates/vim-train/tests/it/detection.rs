@@ -5,53 +5,25 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use vim_data::{
-    CocoAnnotations, DataConfig, EvalScene, EvalScenes, OnBad, Pixels, ShapesConfig, Split,
-    encode_png,
+    CocoAnnotations, DataConfig, EvalScene, EvalScenes, OnBad, ShapesConfig, Split, encode_png,
 };
 
+use crate::dense::{LAST, assert_refused, assert_resumes, assert_same_on_ranks, write_picture};
 use crate::support::{
     Bench, assert_code, assert_parts, assert_says, json_lines, parsed, read_json, run, set, stdout,
     write,
 };
 
-/// Steps of the run.
-const LAST: u64 = 12;
-
 fn bench() -> Bench {
     Bench::of("crates/vim-train/tests/it/fixtures/detect.toml")
-}
-
-/// Same records, weights and averages.
-#[track_caller]
-fn assert_same(bench: &Bench, one: &str, other: &str) {
-    assert_eq!(bench.metrics(one), bench.metrics(other), "{one} and {other}");
-    for file in ["model.safetensors", "ema.safetensors", "optimizer.safetensors"] {
-        let saved = |name| bench.saved(name, LAST, file);
-        assert!(saved(one) == saved(other), "{file} of {one} and {other}");
-    }
 }
 
 #[test]
 fn it_trains_resumes_and_is_recorded_by_average_precision() {
     let bench = bench();
-    assert_code(&bench.train("whole", &["--set", "train.accumulate=2"]), 0);
-    for steps in ["5", "3", "9"] {
-        let more = ["--set", "train.accumulate=2", "--resume", "auto", "--steps", steps];
-        assert_code(&bench.train("paused", &more), 0);
-    }
-    assert_same(&bench, "whole", "paused");
-    let saved =
-        String::from_utf8_lossy(&bench.saved("whole", LAST, "model.safetensors")).into_owned();
-    assert_parts(&saved, &["box_heads.2.fc1.weight", "mask_head.predictor.bias"]);
-    let records = bench.metrics("whole");
-    let records = json_lines(&records);
-    let evaluations: Vec<_> = records.iter().filter(|record| record["split"] == "val").collect();
-    assert_eq!(evaluations.len(), 6, "of the weights and of their average");
-    for record in &evaluations {
-        for score in ["box_ap", "box_ap50", "box_ap75", "mask_ap", "mask_ap50", "mask_ap75"] {
-            assert!((0.0..=1.0).contains(&record[score].as_f64().unwrap()), "{record}");
-        }
-    }
+    let scores = ["box_ap", "box_ap50", "box_ap75", "mask_ap", "mask_ap50", "mask_ap75"];
+    assert_resumes(&bench, &["box_heads.2.fc1.weight", "mask_head.predictor.bias"], &scores);
+    let records = json_lines(&bench.metrics("whole"));
     let at = |step: u64| {
         let of_step = |record: &&Value| record["kind"] == "train" && record["step"] == step;
         records.iter().find(of_step).unwrap()
@@ -75,11 +47,7 @@ fn it_trains_resumes_and_is_recorded_by_average_precision() {
 
 #[test]
 fn bytes_do_not_depend_on_the_number_of_ranks() {
-    let bench = bench();
-    let set = ["--set", "train.shards=2", "--set", "devices.threads=1"];
-    assert_code(&bench.train("one", &set), 0);
-    assert_code(&bench.train("two", &[&set[..], &["--ranks", "2"]].concat()), 0);
-    assert_same(&bench, "one", "two");
+    assert_same_on_ranks(&bench());
 }
 
 #[test]
@@ -127,10 +95,7 @@ fn scores_files_and_pictures_come_out() {
     assert_eq!((&nothing["detections"], &nothing["bbox"]["AP"]), (&json!(0), &json!(0.0)));
 
     // A picture of another size than the model's.
-    let shapes = ShapesConfig { image_size: 48, ..ShapesConfig::default() };
-    let drawn = vim_data::open(&DataConfig { shapes, ..DataConfig::default() }, 0).unwrap();
-    let image = Pixels { height: 48, width: 48, data: drawn.test.image(0).unwrap() };
-    fs::write(path("a.png"), encode_png(&image).unwrap()).unwrap();
+    write_picture(&path("a.png"));
     fs::write(path("b.png"), "no picture").unwrap();
     let pictures = path("drawn");
     let both = [path("a.png"), path("b.png")];
@@ -280,8 +245,8 @@ fn images_without_objects_and_with_crowds_alone_are_handled() {
 #[test]
 fn sections_of_the_other_tasks_are_refused() {
     let config = "tests/it/fixtures/detect.toml";
-    for (set, words) in [
-        ("augment.mixup=0.8", &["augment", "[objects]"][..]),
+    let values: &[(&str, &[&str])] = &[
+        ("augment.mixup=0.8", &["augment", "[objects]"]),
         ("task=segmentation", &["detection", "task = \"detection\""]),
         ("data.dataset=cifar10", &["data.dataset", "objects"]),
         ("objects.scale=[2.0, 1.0]", &["objects.scale"]),
@@ -291,11 +256,6 @@ fn sections_of_the_other_tasks_are_refused() {
         ("optim.schedule=cosine", &["optim.milestones", "step"]),
         ("optim.milestones=[]", &["optim.milestones"]),
         ("data.shapes.textures=4", &["data.shapes.textures", "1 to 3"]),
-    ] {
-        let mut args = vec!["train", config, "--dry-run", "--set", set];
-        if set.contains("cifar10") {
-            args.extend(["--set", "data.path=/"]);
-        }
-        assert_says(&run(&args), 78, words);
-    }
+    ];
+    assert_refused(config, values);
 }

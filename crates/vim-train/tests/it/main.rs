@@ -8,6 +8,7 @@ mod config;
 mod config_command;
 mod cuda_libraries;
 mod data;
+mod dense;
 mod detection;
 mod differences;
 mod docs;

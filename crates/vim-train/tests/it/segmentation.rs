@@ -3,51 +3,23 @@
 use std::fs;
 
 use vim_data::dense_ops::encode_grey;
-use vim_data::{DataConfig, EvalPair, EvalPairs, OnBad, Pixels, ShapesConfig, encode_png};
+use vim_data::{DataConfig, EvalPair, EvalPairs, OnBad, ShapesConfig, encode_png};
 
+use crate::dense::{assert_refused, assert_resumes, assert_same_on_ranks, write_picture};
 use crate::support::{
-    Bench, assert_code, assert_parts, assert_says, json_lines, parsed, read_json, repository, run,
-    set, stdout, write,
+    Bench, assert_code, assert_parts, assert_says, parsed, read_json, repository, run, set, stdout,
+    write,
 };
-
-/// Steps of the run.
-const LAST: u64 = 12;
 
 fn bench() -> Bench {
     Bench::of("crates/vim-train/tests/it/fixtures/segment.toml")
 }
 
-/// Same records, weights, statistics and averages.
-#[track_caller]
-fn assert_same(bench: &Bench, one: &str, other: &str) {
-    assert_eq!(bench.metrics(one), bench.metrics(other), "{one} and {other}");
-    for file in ["model.safetensors", "ema.safetensors", "optimizer.safetensors"] {
-        let saved = |name| bench.saved(name, LAST, file);
-        assert!(saved(one) == saved(other), "{file} of {one} and {other}");
-    }
-}
-
 #[test]
 fn it_trains_resumes_and_is_recorded_by_miou() {
     let bench = bench();
-    assert_code(&bench.train("whole", &["--set", "train.accumulate=2"]), 0);
-    for steps in ["5", "3", "9"] {
-        let more = ["--set", "train.accumulate=2", "--resume", "auto", "--steps", steps];
-        assert_code(&bench.train("paused", &more), 0);
-    }
-    assert_same(&bench, "whole", "paused");
-    let saved =
-        String::from_utf8_lossy(&bench.saved("whole", LAST, "model.safetensors")).into_owned();
-    assert_parts(&saved, &["decode_head.bottleneck.bn.running_mean", "pyramid.fpn1"]);
-    let records = bench.metrics("whole");
-    let records = json_lines(&records);
-    let evaluations: Vec<_> = records.iter().filter(|record| record["split"] == "val").collect();
-    assert_eq!(evaluations.len(), 6, "of the weights and of their average");
-    for record in &evaluations {
-        for score in ["miou", "macc", "aacc"] {
-            assert!((0.0..=1.0).contains(&record[score].as_f64().unwrap()), "{record}");
-        }
-    }
+    let arrays = ["decode_head.bottleneck.bn.running_mean", "pyramid.fpn1"];
+    assert_resumes(&bench, &arrays, &["miou", "macc", "aacc"]);
     let exit = read_json(bench.folder("whole").join("exit.json"));
     assert!(exit["best_miou"].is_number() && exit["miou"].is_number(), "{exit}");
     let log = bench.read("whole", "log.txt");
@@ -58,11 +30,7 @@ fn it_trains_resumes_and_is_recorded_by_miou() {
 
 #[test]
 fn bytes_do_not_depend_on_the_number_of_ranks() {
-    let bench = bench();
-    let set = ["--set", "train.shards=2", "--set", "devices.threads=1"];
-    assert_code(&bench.train("one", &set), 0);
-    assert_code(&bench.train("two", &[&set[..], &["--ranks", "2"]].concat()), 0);
-    assert_same(&bench, "one", "two");
+    assert_same_on_ranks(&bench());
 }
 
 #[test]
@@ -86,10 +54,7 @@ fn maps_scores_and_submissions_come_out() {
     assert_parts(&stdout(&text), &["checkered cross", "test images 8, mIoU"]);
 
     // A picture of another size than the model's.
-    let shapes = ShapesConfig { image_size: 48, ..ShapesConfig::default() };
-    let drawn = vim_data::open(&DataConfig { shapes, ..DataConfig::default() }, 0).unwrap();
-    let image = Pixels { height: 48, width: 48, data: drawn.test.image(0).unwrap() };
-    fs::write(path("a.png"), encode_png(&image).unwrap()).unwrap();
+    write_picture(&path("a.png"));
     let (maps, submission) = (path("maps"), path("submission"));
     let predicted = run(&[
         "predict",
@@ -208,18 +173,13 @@ fn four_images_are_learned_by_heart() {
 #[test]
 fn sections_of_the_other_task_are_refused() {
     let config = "tests/it/fixtures/segment.toml";
-    for (set, words) in [
-        ("augment.mixup=0.8", &["augment", "[pairs]"][..]),
+    let values: &[(&str, &[&str])] = &[
+        ("augment.mixup=0.8", &["augment", "[pairs]"]),
         ("task=classification", &["segmentation", "task = \"segmentation\""]),
         ("data.dataset=cifar10", &["data.dataset", "label maps"]),
         ("train.batch_size=1", &["train.batch_size", "2 images"]),
         ("pairs.ratio=[2.0, 1.0]", &["pairs.ratio"]),
         ("model.patch_size=4", &["patch"]),
-    ] {
-        let mut args = vec!["train", config, "--dry-run", "--set", set];
-        if set.contains("cifar10") {
-            args.extend(["--set", "data.path=/"]);
-        }
-        assert_says(&run(&args), 78, words);
-    }
+    ];
+    assert_refused(config, values);
 }
