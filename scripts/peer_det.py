@@ -26,13 +26,12 @@ Examples:
 """
 
 import argparse
-import gc
 import json
 import sys
 import time
 
 import peer_vim
-from peer_vim import DEPTH, INSTALL, PATCH, SIZES, Parts, clock, count, listed, side
+from peer_vim import DEPTH, INSTALL, PATCH, SIZES, Parts, clock, side
 
 try:
     import torch
@@ -49,6 +48,7 @@ except ImportError as error:
     torch = F = nn = None
 
 CLASSES, GRID = 80, 3
+MODES = ("train", "infer", "all")
 # The published settings: the keys of the section [detection].
 HEADS = {
     "channels": 256,
@@ -193,22 +193,15 @@ def run(model, mode, batch, dtype, args, device):
 
 
 def measure(name, mode, batch, dtype, parts, args):
-    """One measurement; one that does not fit the GPU's memory has an `error` in place of its times."""
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
-    torch.backends.cudnn.benchmark = True
-    record = {}
-    try:
+    """One measurement."""
+
+    def fill(record):
+        torch.backends.cudnn.benchmark = True
         model = make(parts, SIZES[name], args.image_size, HEADS).cuda().to(memory_format=torch.channels_last)
         record["params"] = sum(p.numel() for p in model.parameters())
         record.update(run(model, mode, batch, dtype, args, "cuda"))
-    except torch.cuda.OutOfMemoryError as error:
-        record["error"] = f"out of memory: {str(error).splitlines()[0]}"
-    record["tf32"] = {"matmul": torch.backends.cuda.matmul.allow_tf32, "conv": torch.backends.cudnn.allow_tf32}
-    record["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
-    record["reserved_memory_bytes"] = torch.cuda.max_memory_reserved()
-    return record
+
+    return peer_vim.measured(dtype, fill)
 
 
 def check_net():
@@ -296,23 +289,11 @@ def tiny(args):
 
 def parser():
     """The command line."""
-    summary, rest = __doc__.split("\n\n", 1)
-    parser = argparse.ArgumentParser(
-        description=summary, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--model", type=listed(str), default=["vim_tiny"], metavar="A,B", help=", ".join(SIZES))
-    parser.add_argument("--mode", choices=("train", "infer", "all"), default="all", help="all")
+    parser = peer_vim.command_line(__doc__, SIZES, MODES, 2)
     parser.add_argument("--image-size", type=side, default=1024, metavar="N", help="px a side; 1024")
-    parser.add_argument("--batch", type=listed(count), default=[2], metavar="N,M", help="images a step; 2")
     parser.add_argument("--spread", action="store_true", help="spread the scores of infer, so that it finds something")
     parser.add_argument("--half-norms", action="store_true", help="layer norms of pyramid and heads put out bf16")
-    parser.add_argument("--dtype", choices=("f32", "tf32", "bf16", "all"), default="bf16", help="bf16")
-    parser.add_argument("--warmup", type=count, default=10, metavar="N", help="steps before the clock starts; 10")
-    parser.add_argument("--steps", type=count, default=30, metavar="N", help="steps timed; 30")
-    parser.add_argument("--lr", type=float, default=1e-4, metavar="X", help="learning rate; 1e-4")
-    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the CUDA GPU; 0")
     parser.add_argument("--tiny", action="store_true", help="a tiny model on the CPU: no measurement")
-    parser.add_argument("--selftest", action="store_true", help="check this script and end")
     return parser
 
 
@@ -329,22 +310,14 @@ def main():
     if args.tiny:
         tiny(args)
         return
-    unknown = [name for name in args.model if name not in SIZES]
-    if unknown:
-        sys.exit(f"error: --model {','.join(unknown)} is none of {', '.join(SIZES)}")
-    if not torch.cuda.is_available():
-        sys.exit("error: torch finds no CUDA GPU; --tiny and --selftest are what runs without one")
-    parts = Parts(fused=True)
-    if parts.missing:
-        sys.exit(f"error: mamba-ssm cannot be imported ({parts.missing}); install it with: {INSTALL}")
-    torch.cuda.set_device(args.device)
+    parts = peer_vim.on_gpu(args)
     around = peer_vim.environment(parts)
     around["parts"] = {**around["parts"], **ops.OPERATIONS}
     for name in args.model:
-        for dtype in ("f32", "tf32", "bf16") if args.dtype == "all" else (args.dtype,):
-            for mode in ("train", "infer") if args.mode == "all" else (args.mode,):
+        for dtype in peer_vim.chosen(args.dtype, peer_vim.DTYPES):
+            for mode in peer_vim.chosen(args.mode, MODES):
                 for batch in args.batch:
-                    record = {
+                    what = {
                         "peer": "pytorch-vim-cascade",
                         "model": name,
                         "mode": mode,
@@ -353,12 +326,8 @@ def main():
                         "dtype": dtype,
                         "half_norms": args.half_norms,
                         "spread": mode == "infer" and args.spread,
-                        "warmup": args.warmup,
-                        "steps": args.steps,
                     }
-                    record.update(measure(name, mode, batch, dtype, parts, args))
-                    gc.collect()
-                    print(json.dumps({**record, **around}), flush=True)
+                    peer_vim.say(args, what, measure(name, mode, batch, dtype, parts, args), around)
 
 
 if __name__ == "__main__":

@@ -23,12 +23,10 @@ Examples:
 """
 
 import argparse
-import gc
-import json
 import sys
 
 import peer_vim
-from peer_vim import DEPTH, INSTALL, PATCH, SIZES, Parts, clock, count, listed, side
+from peer_vim import DEPTH, PATCH, SIZES, Parts, clock, count, side
 
 try:
     import torch
@@ -40,6 +38,7 @@ except ImportError:
 CLASSES, IGNORED, AUXILIARY, AUXILIARY_WEIGHT = 150, 255, 256, 0.4
 TAPPED = (5, 11, 17, 23)
 POOLED = (1, 2, 3, 6)
+MODES = ("train", "infer", "slide", "all")
 
 
 if nn is not None:
@@ -194,13 +193,10 @@ def step_of(model, mode, batch, picture, dtype, args, device):
 
 
 def measure(name, mode, batch, dtype, parts, args):
-    """One measurement; one that does not fit the GPU's memory has an `error` in place of its times."""
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
-    torch.backends.cudnn.benchmark = True
-    record = {}
-    try:
+    """One measurement."""
+
+    def run(record):
+        torch.backends.cudnn.benchmark = True
         torch.manual_seed(0)
         model = Segmenter(parts, SIZES[name], args.image_size)
         model = model.cuda().to(memory_format=torch.channels_last)
@@ -209,12 +205,8 @@ def measure(name, mode, batch, dtype, parts, args):
         record.update(clock(step, batch, args.warmup, args.steps, torch.cuda.synchronize))
         if mode == "train" and not bool(torch.isfinite(step())):
             record["error"] = "the loss is not finite"
-    except torch.cuda.OutOfMemoryError as error:
-        record["error"] = f"out of memory: {str(error).splitlines()[0]}"
-    record["tf32"] = {"matmul": torch.backends.cuda.matmul.allow_tf32, "conv": torch.backends.cudnn.allow_tf32}
-    record["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
-    record["reserved_memory_bytes"] = torch.cuda.max_memory_reserved()
-    return record
+
+    return peer_vim.measured(dtype, run)
 
 
 def selftest():
@@ -249,49 +241,27 @@ def size_of(text):
 
 def parser():
     """The command line."""
-    summary, rest = __doc__.split("\n\n", 1)
-    parser = argparse.ArgumentParser(
-        description=summary, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--model", type=listed(str), default=["vim_tiny"], metavar="A,B", help=", ".join(SIZES))
-    parser.add_argument("--mode", choices=("train", "infer", "slide", "all"), default="all", help="all")
+    parser = peer_vim.command_line(__doc__, SIZES, MODES, 8)
     parser.add_argument("--image-size", type=side, default=512, metavar="N", help="px a side of a crop; 512")
     parser.add_argument("--picture", type=size_of, default=(683, 512), metavar="WxH", help="of slide; 683x512")
-    parser.add_argument("--batch", type=listed(count), default=[8], metavar="N,M", help="images a step; 8")
-    parser.add_argument("--dtype", choices=("f32", "tf32", "bf16", "all"), default="bf16", help="bf16")
-    parser.add_argument("--warmup", type=count, default=10, metavar="N", help="steps before the clock starts; 10")
-    parser.add_argument("--steps", type=count, default=30, metavar="N", help="steps timed; 30")
-    parser.add_argument("--lr", type=float, default=1e-4, metavar="X", help="learning rate; 1e-4")
-    parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the CUDA GPU; 0")
-    parser.add_argument("--selftest", action="store_true", help="check this script and end")
     return parser
 
 
 def main():
     """Measure what is asked for."""
     args = parser().parse_args()
-    if torch is None:
-        sys.exit(f"error: torch is not installed; install it with: {INSTALL}")
     if args.selftest:
         selftest()
         return
-    unknown = [name for name in args.model if name not in SIZES]
-    if unknown:
-        sys.exit(f"error: --model {','.join(unknown)} is none of {', '.join(SIZES)}")
     if min(args.picture) < args.image_size:
         sys.exit(f"error: --picture has a side below the crop's {args.image_size} px")
-    if not torch.cuda.is_available():
-        sys.exit("error: torch finds no CUDA GPU; --selftest is what runs without one")
-    parts = Parts(fused=True)
-    if parts.missing:
-        sys.exit(f"error: mamba-ssm cannot be imported ({parts.missing}); install it with: {INSTALL}")
-    torch.cuda.set_device(args.device)
+    parts = peer_vim.on_gpu(args)
     around = peer_vim.environment(parts)
     for name in args.model:
-        for dtype in ("f32", "tf32", "bf16") if args.dtype == "all" else (args.dtype,):
-            for mode in ("train", "infer", "slide") if args.mode == "all" else (args.mode,):
+        for dtype in peer_vim.chosen(args.dtype, peer_vim.DTYPES):
+            for mode in peer_vim.chosen(args.mode, MODES):
                 for batch in args.batch if mode != "slide" else (1,):
-                    record = {
+                    what = {
                         "peer": "pytorch-vim-upernet",
                         "model": name,
                         "mode": mode,
@@ -299,12 +269,8 @@ def main():
                         "picture": list(args.picture) if mode == "slide" else None,
                         "batch": batch,
                         "dtype": dtype,
-                        "warmup": args.warmup,
-                        "steps": args.steps,
                     }
-                    record.update(measure(name, mode, batch, dtype, parts, args))
-                    gc.collect()
-                    print(json.dumps({**record, **around}), flush=True)
+                    peer_vim.say(args, what, measure(name, mode, batch, dtype, parts, args), around)
 
 
 if __name__ == "__main__":

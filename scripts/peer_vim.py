@@ -34,6 +34,8 @@ import time
 SIZES = {"vim_tiny": 192, "vim_small": 384}
 DEIT = {"deit_tiny": "deit_tiny_patch16_224", "deit_small": "deit_small_patch16_224"}
 CLASSES, PATCH, DEPTH, STATES, TAPS, EXPAND, EPS = 1000, 16, 24, 16, 4, 2, 1e-5
+# The last stands for all before it.
+DTYPES, MODES = ("f32", "tf32", "bf16", "all"), ("infer", "train", "both")
 INSTALL = "pip install torch timm && pip install --no-build-isolation causal-conv1d mamba-ssm"
 
 try:
@@ -297,31 +299,36 @@ def clock(step, batch, warmup, steps, wait):
     }
 
 
-def measure(name, mode, image_size, batch, dtype, parts, args):
-    """One measurement; one that does not fit the GPU's memory has an `error` in place of its times."""
+def measured(dtype, run):
+    """The record that `run` fills; one that does not fit the GPU's memory has an `error` in place of its times."""
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
     record = {}
     try:
+        run(record)
+    except torch.cuda.OutOfMemoryError as error:
+        record["error"] = f"out of memory: {str(error).splitlines()[0]}"
+    record["tf32"] = {"matmul": torch.backends.cuda.matmul.allow_tf32, "conv": torch.backends.cudnn.allow_tf32}
+    record["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
+    record["reserved_memory_bytes"] = torch.cuda.max_memory_reserved()
+    return record
+
+
+def measure(name, mode, image_size, batch, dtype, parts, args):
+    """One measurement."""
+
+    def run(record):
         model = make(name, image_size, parts, args.drop_path).cuda()
         record["params"] = sum(p.numel() for p in model.parameters())
         images = torch.randn(batch, 3, image_size, image_size, device="cuda")
         labels = torch.randint(CLASSES, (batch,), device="cuda")
         step = step_of(model, mode, images, labels, dtype, args)
         record.update(clock(step, batch, args.warmup, args.steps, torch.cuda.synchronize))
-        loss = step()
-        if not bool(torch.isfinite(loss).all()):
+        if not bool(torch.isfinite(step()).all()):
             record["error"] = "a result is not finite"
-    except torch.cuda.OutOfMemoryError as error:
-        record["error"] = f"out of memory: {str(error).splitlines()[0]}"
-    record["tf32"] = {
-        "matmul": torch.backends.cuda.matmul.allow_tf32,
-        "conv": torch.backends.cudnn.allow_tf32,
-    }
-    record["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
-    record["reserved_memory_bytes"] = torch.cuda.max_memory_reserved()
-    return record
+
+    return measured(dtype, run)
 
 
 def version(package):
@@ -469,11 +476,15 @@ def listed(kind):
     return lambda text: [kind(part) for part in text.split(",")]
 
 
-def model_name(text):
-    """The name of a model."""
-    if text not in (*SIZES, *DEIT):
-        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join((*SIZES, *DEIT))}")
-    return text
+def one_of(names):
+    """One of these names."""
+
+    def name(text):
+        if text not in names:
+            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(names)}")
+        return text
+
+    return name
 
 
 def count(text):
@@ -495,26 +506,54 @@ def side(text):
     return number
 
 
-def parser():
-    """The command line."""
-    summary, rest = __doc__.split("\n\n", 1)
+def command_line(doc, models, modes, batch):
+    """What the command lines of the peers have in common."""
+    summary, rest = doc.split("\n\n", 1)
     parser = argparse.ArgumentParser(
         description=summary, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    models = ", ".join((*SIZES, *DEIT))
-    parser.add_argument("--model", type=listed(model_name), default=["vim_tiny"], metavar="A,B", help=models)
-    parser.add_argument("--mode", choices=("train", "infer", "both"), default="both", help="both")
-    parser.add_argument("--image-size", type=listed(side), default=[224], metavar="N,M", help="px a side; 224")
-    parser.add_argument("--batch", type=listed(count), default=[128], metavar="N,M", help="images a step; 128")
-    parser.add_argument("--dtype", choices=("f32", "tf32", "bf16", "all"), default="bf16", help="bf16")
+    names = ", ".join(models)
+    parser.add_argument("--model", type=listed(one_of(models)), default=["vim_tiny"], metavar="A,B", help=names)
+    parser.add_argument("--mode", choices=modes, default=modes[-1], help=modes[-1])
+    parser.add_argument("--batch", type=listed(count), default=[batch], metavar="N,M", help=f"images a step; {batch}")
+    parser.add_argument("--dtype", choices=DTYPES, default="bf16", help="bf16")
     parser.add_argument("--warmup", type=count, default=10, metavar="N", help="steps before the clock starts; 10")
     parser.add_argument("--steps", type=count, default=30, metavar="N", help="steps timed; 30")
-    parser.add_argument("--drop-path", type=float, default=0.0, metavar="P", help="stochastic depth; 0")
     parser.add_argument("--lr", type=float, default=1e-4, metavar="X", help="learning rate; 1e-4")
-    parser.add_argument("--clip", type=float, default=1.0, metavar="X", help="largest norm of the gradient; 1")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the CUDA GPU; 0")
     parser.add_argument("--selftest", action="store_true", help="check this script and end")
     return parser
+
+
+def parser():
+    """The command line."""
+    parser = command_line(__doc__, (*SIZES, *DEIT), MODES, 128)
+    parser.add_argument("--image-size", type=listed(side), default=[224], metavar="N,M", help="px a side; 224")
+    parser.add_argument("--drop-path", type=float, default=0.0, metavar="P", help="stochastic depth; 0")
+    parser.add_argument("--clip", type=float, default=1.0, metavar="X", help="largest norm of the gradient; 1")
+    return parser
+
+
+def on_gpu(args):
+    """The fused parts on the GPU that is asked for; what is missing ends the program."""
+    if not torch.cuda.is_available():
+        sys.exit("error: torch finds no CUDA GPU; --selftest is what runs without one")
+    parts = Parts(fused=True)
+    if parts.missing and any(name in SIZES for name in args.model):
+        sys.exit(f"error: mamba-ssm cannot be imported ({parts.missing}); install it with: {INSTALL}")
+    torch.cuda.set_device(args.device)
+    return parts
+
+
+def chosen(one, names):
+    """All of the names if the last is chosen."""
+    return names[:-1] if one == names[-1] else (one,)
+
+
+def say(args, what, record, around):
+    """Print a measurement of `what`."""
+    gc.collect()
+    print(json.dumps({**what, "warmup": args.warmup, "steps": args.steps, **record, **around}), flush=True)
 
 
 def main():
@@ -523,31 +562,22 @@ def main():
     if args.selftest:
         selftest()
         return
-    if not torch.cuda.is_available():
-        sys.exit("error: torch finds no CUDA GPU; --selftest is what runs without one")
-    parts = Parts(fused=True)
-    if parts.missing and any(name in SIZES for name in args.model):
-        sys.exit(f"error: mamba-ssm cannot be imported ({parts.missing}); install it with: {INSTALL}")
-    torch.cuda.set_device(args.device)
+    parts = on_gpu(args)
     around = environment(parts)
     for name in args.model:
         for image_size in args.image_size:
-            for dtype in ("f32", "tf32", "bf16") if args.dtype == "all" else (args.dtype,):
-                for mode in ("infer", "train") if args.mode == "both" else (args.mode,):
+            for dtype in chosen(args.dtype, DTYPES):
+                for mode in chosen(args.mode, MODES):
                     for batch in args.batch:
-                        record = {
+                        what = {
                             "peer": "pytorch-vim" if name in SIZES else "timm",
                             "model": name,
                             "mode": mode,
                             "image_size": image_size,
                             "batch": batch,
                             "dtype": dtype,
-                            "warmup": args.warmup,
-                            "steps": args.steps,
                         }
-                        record.update(measure(name, mode, image_size, batch, dtype, parts, args))
-                        gc.collect()
-                        print(json.dumps({**record, **around}), flush=True)
+                        say(args, what, measure(name, mode, image_size, batch, dtype, parts, args), around)
 
 
 if __name__ == "__main__":
