@@ -3,7 +3,15 @@
 use burn::backend::TensorMetadata;
 use burn_cubecl::tensor::CubeTensor;
 
+use super::dense;
 use crate::check::MAX_ELEMENTS;
+
+/// The tensor `[B, L, D]` itself if its rows are contiguous, with any stride between rows; else a
+/// copy.
+pub(crate) fn in_rows(tensor: CubeTensor) -> CubeTensor {
+    let in_place = tensor.meta.strides()[2] == 1 && fits_u32_index(&tensor);
+    if in_place { tensor } else { dense(tensor) }
+}
 
 /// Whether 32 bits count the elements of the memory that the view spans, from its first element to
 /// its last. Kernels that take strides index with 32 bits; of a view that spans more, a slice of a

@@ -22,7 +22,7 @@ use cubecl::prelude::*;
 
 use super::{ScanArguments, ScanSpec};
 use crate::cube::halves::add_halves;
-use crate::cube::strides::fits_u32_index;
+use crate::cube::strides::{fits_u32_index, in_rows};
 use crate::cube::{dense, elem, empty};
 use crate::op::{Forward, FusedOp};
 use backward::{TokenGradTensorsLaunch, scan_backward};
@@ -335,13 +335,7 @@ fn sum_of_directions(both: &CubeTensor) -> CubeTensor {
     sum
 }
 
-/// The tensor itself if its rows are contiguous, with any stride between rows; else a copy.
-fn in_rows(tensor: CubeTensor) -> CubeTensor {
-    let in_place = tensor.meta.strides()[2] == 1 && fits_u32_index(&tensor);
-    if in_place { tensor } else { dense(tensor) }
-}
-
-/// The same for B and C, whose rows are groups of states.
+/// As [`in_rows`] for B and C, whose rows are groups of states.
 fn in_groups(tensor: CubeTensor) -> CubeTensor {
     let (shape, strides) = (tensor.meta.shape(), tensor.meta.strides());
     let follow = strides[3] == 1 && (shape[2] == 1 || strides[2] == shape[3]);
