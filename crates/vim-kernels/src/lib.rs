@@ -55,6 +55,7 @@ mod real;
 mod resize;
 mod resize_nll;
 mod roi_align;
+mod rotate_pairs;
 mod scan;
 
 pub use batch_norm::{channel_sums, scale_shift};
@@ -82,6 +83,7 @@ pub use real::Real;
 pub use resize::resize;
 pub use resize_nll::{IGNORED_LABEL, ResizeNll, resize_nll};
 pub use roi_align::{Roi, roi_align, roi_axis};
+pub use rotate_pairs::rotate_pairs;
 pub use scan::{
     POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, has_bidirectional_scan,
     largest_polynomial_argument, selective_scan, selective_scan_bidirectional,
@@ -103,5 +105,6 @@ pub mod oracle {
     pub use crate::resize::oracle::OracleResize;
     pub use crate::resize_nll::oracle::{OracleResizeNll, OracleResizeNllResult};
     pub use crate::roi_align::oracle::OracleRoiAlign;
+    pub use crate::rotate_pairs::oracle::OracleRotation;
     pub use crate::scan::oracle::{OracleScan, OracleScanGrads};
 }

@@ -4,7 +4,7 @@
 use strum::VariantArray;
 use vim_kernels::oracle::{
     OracleConv, OracleConv3x3, OracleFullScan, OracleNorm, OracleResize, OracleResizeNll,
-    OracleRoiAlign, OracleScaleShift, OracleScan, OracleScanGrads,
+    OracleRoiAlign, OracleRotation, OracleScaleShift, OracleScan, OracleScanGrads,
 };
 use vim_kernels::{Complex, KernelError, Precision, Series};
 
@@ -13,7 +13,7 @@ use crate::compare::{Dtype, Numbers};
 use crate::full_scan::full;
 use crate::run::{StateNumber, named, real};
 use crate::scan::{Form, grad_of, inputs, with_parts};
-use crate::{batch_norm, conv3x3, norm, resize, roi_align};
+use crate::{batch_norm, conv3x3, norm, resize, roi_align, rotate_pairs};
 
 /// max |difference| / max |reference| in f64: the fourth-order stencil below truncates at about
 /// 1e-12 and rounds at about 1e-11.
@@ -131,6 +131,13 @@ fn roi_rows(boxes: &OracleRoiAlign, case: &str, factor: f64) -> Vec<Row> {
     rows_of(vec![("x", boxes.backward(&grad_y), want, F64)], 1e-30, factor, case)
 }
 
+fn rotation_rows(tokens: &OracleRotation, case: &str, factor: f64) -> Vec<Row> {
+    let grad_y = Numbers::new(7).vec(tokens.x.len(), -1.0, 1.0, Dtype::F32);
+    let loss = |tokens: &OracleRotation| dot(&tokens.forward(), &grad_y);
+    let want = differences(tokens, |tokens, i| tokens.x.get_mut(i), loss);
+    rows_of(vec![("x", tokens.backward(&grad_y), want, F64)], 1e-30, factor, case)
+}
+
 fn nll_rows(nll: &OracleResizeNll, case: &str, factor: f64) -> Vec<Row> {
     let loss = |nll: &OracleResizeNll| nll.forward().loss;
     let want = differences(nll, |nll, i| nll.logits.x.get_mut(i), loss);
@@ -215,6 +222,12 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
         worst([true, false].map(|residual| {
             let norm = norm::inputs(3, 5, residual, Dtype::F32);
             Ok(norm_rows(&norm, &format!("residual {residual}"), factor))
+        }))
+    }));
+    checks.push(check("rotate_pairs", |_, factor| {
+        worst([[1, 1, 2], [2, 3, 6], [1, 5, 10]].map(|shape| {
+            let tokens = rotate_pairs::inputs(shape, Dtype::F32);
+            Ok(rotation_rows(&tokens, &format!("{shape:?}"), factor))
         }))
     }));
     checks.push(check("conv3x3", |_, factor| {

@@ -21,6 +21,7 @@ mod mixer_inner;
 pub mod norm;
 pub mod resize;
 pub mod roi_align;
+pub mod rotate_pairs;
 pub mod run;
 pub mod scan;
 pub mod smoke;
@@ -35,7 +36,7 @@ pub use scan::preferred;
 use vim_kernels::Complex;
 
 /// Every operation that is checked, and every way in which: one entry each.
-const OPERATIONS: [fn(&Context) -> Vec<Check>; 17] = [
+const OPERATIONS: [fn(&Context) -> Vec<Check>; 18] = [
     scan::checks::<f64>,
     scan::checks::<Complex<f64>>,
     bidirectional::checks,
@@ -44,6 +45,7 @@ const OPERATIONS: [fn(&Context) -> Vec<Check>; 17] = [
     full_scan::checks,
     conv::checks,
     norm::checks,
+    rotate_pairs::checks,
     conv3x3::checks,
     resize::checks,
     roi_align::checks,

@@ -17,6 +17,7 @@ mod multi_tensor;
 mod norm;
 mod resize;
 mod roi_align;
+mod rotate_pairs;
 mod scan;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod scan_gpu;
