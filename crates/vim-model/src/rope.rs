@@ -1,6 +1,7 @@
 //! Rotary positions: pairs of channels rotated by an angle that grows with a patch's row or column.
 
-use burn::tensor::{Device, FloatDType, Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
+use vim_kernels::{KernelChoice, KernelError, rotate_pairs};
 
 use crate::config::{Rope, VimConfig};
 
@@ -80,6 +81,7 @@ pub(crate) struct Rotation {
     cos: Tensor<3>,
     /// The sine, negated where a channel is the first of its pair: `[1, L, M]`.
     sin: Tensor<3>,
+    choice: KernelChoice,
 }
 
 impl Rotation {
@@ -111,17 +113,12 @@ impl Rotation {
         let sine = |channel: usize, (_, sin): (f32, f32)| {
             if channel.is_multiple_of(2) { -sin } else { sin }
         };
-        Some(Self { cos: spread(|_, (cos, _)| cos, 1.0), sin: spread(sine, 0.0) })
+        let cos = spread(|_, (cos, _)| cos, 1.0);
+        Some(Self { cos, sin: spread(sine, 0.0), choice: config.ssm.scan })
     }
 
     /// `x`, `[B, L, M]`, rotated.
-    pub(crate) fn apply(&self, x: Tensor<3>) -> Tensor<3> {
-        let [batch, len, d_model] = x.dims();
-        let dtype = x.dtype();
-        let x = x.cast(FloatDType::F32);
-        let partner = x.clone().reshape([batch, len, d_model / 2, 2]).flip([3]);
-        let rotated =
-            x * self.cos.clone() + partner.reshape([batch, len, d_model]) * self.sin.clone();
-        rotated.cast(dtype)
+    pub(crate) fn apply(&self, x: Tensor<3>) -> Result<Tensor<3>, KernelError> {
+        rotate_pairs(x, self.cos.clone(), self.sin.clone(), self.choice)
     }
 }

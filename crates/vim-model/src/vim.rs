@@ -265,7 +265,7 @@ impl Vim {
         let step = if self.config.layer_pairs { 2 } else { 1 };
         for (i, blocks) in self.layers[..count].chunks(step).enumerate() {
             if let Some(rotation) = &rotation {
-                stream = stream.rotated(rotation, self.config.rope);
+                stream = stream.rotated(rotation, self.config.rope)?;
             }
             let Stream { hidden, residual } = stream;
             let place = i * step;
@@ -329,12 +329,11 @@ impl Stream {
         Self { hidden: at(&self.hidden), residual: self.residual.as_ref().map(at) }
     }
 
-    fn rotated(self, rotation: &Rotation, what: Rope) -> Self {
-        let residual = if what == Rope::Both {
-            self.residual.map(|residual| rotation.apply(residual))
-        } else {
-            self.residual
+    fn rotated(self, rotation: &Rotation, what: Rope) -> Result<Self, KernelError> {
+        let residual = match self.residual {
+            Some(residual) if what == Rope::Both => Some(rotation.apply(residual)?),
+            unchanged => unchanged,
         };
-        Self { hidden: rotation.apply(self.hidden), residual }
+        Ok(Self { hidden: rotation.apply(self.hidden)?, residual })
     }
 }

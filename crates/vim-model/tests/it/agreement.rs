@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use strum::VariantArray;
 use vim_kernels::{Discretization, KernelChoice, Series};
-use vim_model::{DtBInit, SsmConfig, VimConfig};
+use vim_model::{DtBInit, Rope, SsmConfig, VimConfig};
 
 use crate::support::{Named, cross_entropy, error, gradients, images, numbers, small};
 
@@ -13,7 +13,7 @@ fn run(discretization: Discretization, scan: KernelChoice) -> (Vec<f32>, Vec<f32
     let device = Device::flex().autodiff();
     let ssm = SsmConfig { scan, ..SsmConfig::default() };
     // Seven states are not a multiple of any vector width.
-    let config = VimConfig { discretization, ssm, d_state: 7, ..small() };
+    let config = VimConfig { discretization, ssm, d_state: 7, rope: Rope::Both, ..small() };
     let model = config.init(&device, 4).unwrap();
     let x = Tensor::<4>::from_data(images(3, 16), &device).require_grad();
     let logits = model.forward_train(x.clone(), 8).unwrap();
