@@ -133,7 +133,8 @@ impl Bands {
             Kind::Masks => 4e-2,
             // 1.7e-3, 3.1e-3, 1.6e-3.
             Kind::Losses => 6e-3,
-            // 0.37, 0.43, 0.32: a ReLU whose input is nearer to 0 than its error passes all or nothing.
+            // 0.37, 0.43, 0.32: a ReLU whose input is nearer to 0 than its error passes all or
+            // nothing.
             Kind::Dx => 0.7,
             // 0.29, 0.53, 0.24, for the same reason.
             Kind::Heads => 0.8,
