@@ -142,8 +142,13 @@ fn it_starts_from_a_classifier_s_backbone_and_from_all_weights() {
     assert_parts(&log, &["init all weights from"]);
     let init = read_json(bench.folder("second").join("init.json"));
     assert!(init["blake3"].is_string(), "{init}");
+    // Under detectron2's names they are the same start.
+    let paths = ["first", "first.pth"].map(|name| bench.folder(name).display().to_string());
+    assert_code(&run(&["export", &paths[0], "-o", &paths[1]]), 0);
+    assert_parts(&start("third", &from(Path::new(&paths[1]))), &["init all weights from"]);
+    assert_eq!(bench.read("third", "metrics.jsonl"), bench.read("second", "metrics.jsonl"));
     let wide = ["detection.channels=16", &from(&bench.folder("first"))];
-    let refused = bench.train("third", &set(&wide));
+    let refused = bench.train("fourth", &set(&wide));
     assert_says(&refused, 65, &["box_heads.0.convs.0.weight", "does not fit the model"]);
 }
 
