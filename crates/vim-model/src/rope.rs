@@ -49,7 +49,7 @@ impl VimConfig {
             pixels.flat_map(|(y, x)| [line(&of_rows, y), line(&of_columns, x)].concat()).collect()
         };
         let (cos, sin) = (spread(|(cos, _)| cos), spread(|(_, sin)| sin));
-        Some(RopeTable { shape: [rows * columns, self.d_model], cos, sin })
+        Some(RopeTable { shape: [rows * columns, 2 * half], cos, sin })
     }
 
     /// Cosine and sine of the angle of every row of patches, and of every column, both for half of

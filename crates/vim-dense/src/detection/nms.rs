@@ -182,5 +182,17 @@ mod tests {
         let empty = [1.0, 1.0, 1.0, 1.0];
         assert_eq!(nms(&[empty, empty], &[0.5, -0.0], 0.5), [0, 1]);
         assert_eq!(nms(&[], &[], 0.5), Vec::<usize>::new());
+        // An overlap of f32's 0.3, which is above f64's, as a comparison in f64 finds.
+        let boxes = [[0.0, 0.0, 10.0, 1.0], [0.0, 0.0, 3.0, 1.0]];
+        assert_eq!(nms(&boxes, &[0.9, 0.8], 0.3), [0]);
+    }
+
+    #[test]
+    fn every_one_of_many_that_stay_suppresses() {
+        let at = |place: usize| [2.0 * place as f32, 0.0, 2.0 * place as f32 + 1.0, 1.0];
+        let boxes: Vec<Edges> = (0..2 * 40).map(|number| at(number % 40)).collect();
+        let scores: Vec<f32> = (0..2 * 40).map(|number| -(number as f32)).collect();
+        assert_eq!(nms(&boxes, &scores, 0.5), Vec::from_iter(0..40));
+        assert_eq!(by_score(&[-2.0, 3.0, -1.0, -f32::INFINITY, 0.5], 4), [1, 4, 2, 0]);
     }
 }

@@ -57,7 +57,11 @@ impl Detector {
             let is_good = |&edges: &Edges| is_finite(edges) && is_nonempty(edges);
             if let Some(edges) = of.iter().flatten().find(|edges| !is_good(edges)) {
                 let (what, got) = ("a stage's box", format!("{edges:?}"));
-                return Err(DenseError::Argument { what, got, expected: "an inside".to_owned() });
+                return Err(DenseError::Argument {
+                    what,
+                    got,
+                    expected: "finite edges and an area".to_owned(),
+                });
             }
         }
         Ok(())

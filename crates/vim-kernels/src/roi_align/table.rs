@@ -133,7 +133,9 @@ pub(crate) fn table(
         ])
     };
     let each = rois.par_iter().with_min_len(MIN_ROIS).map(bins_of);
-    let found: Vec<[Vec<AxisBin>; 2]> = each.collect::<Result<_, KernelError>>()?;
+    // All of them first, so that the error is the first box's.
+    let found: Vec<Result<[Vec<AxisBin>; 2], KernelError>> = each.collect();
+    let found = found.into_iter().collect::<Result<Vec<_>, _>>()?;
     for (roi, (axes, Roi { image, .. })) in found.into_iter().zip(rois).enumerate() {
         let mut reach = [0..0, 0..0];
         for (found, reach) in axes.into_iter().zip(&mut reach) {

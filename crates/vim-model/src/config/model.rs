@@ -101,8 +101,8 @@ pub struct SsmConfig {
     pub method_bwd: Option<Discretization>,
     /// Exact functions of delta·A, or the truncated series that published runs used.
     pub series: Series,
-    /// Which implementation of the scan runs. `VIM_USE_CUDA_KERNEL=1|0` overrides the file, `--set`
-    /// overrides both.
+    /// Which implementation of the scan, and of rotary positions, runs. `VIM_USE_CUDA_KERNEL=1|0`
+    /// overrides the file, `--set` overrides both.
     pub scan: KernelChoice,
     /// Where the reverse branch's `dt_proj` bias starts.
     pub dt_b_init: DtBInit,

@@ -306,7 +306,7 @@ pub(crate) fn decay_over(
 }
 
 /// The part of [`backward_step`] that the carry needs; multiplies every state's `a_bar` into
-/// `product`, unless [`decay_over`](super::forward_step::decay_over) does.
+/// `product`, unless [`decay_over`] does.
 #[cube]
 pub(crate) fn backward_carry_only(
     carry: &mut Array<f32>,

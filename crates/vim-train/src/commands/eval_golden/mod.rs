@@ -83,7 +83,8 @@ pub(crate) struct EvalGoldenArgs {
     operations: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
-    /// Type to compute in, of a segmentation model or a detector: f32, tf32 or bf16; left out f32.
+    /// Type to compute in, of a segmentation model f32, tf32 or bf16, of a detector f32 or bf16;
+    /// left out f32.
     #[arg(long, value_name = "DTYPE", requires = "variant", value_parser = from_name::<Precision>)]
     dtype: Option<Precision>,
     /// Compare the gradients too: of the images and of every parameter.

@@ -26,6 +26,9 @@ pub(super) fn run(
     let text = fs::read(path).map_err(Error::io("read", path))?;
     let about: serde_json::Value = serde_json::from_slice(&text).map_err(wrong)?;
     if about.pointer("/variant/out_indices").is_none() {
+        if args.dtype == Some(Precision::Tf32) {
+            return Err(Error::failed("--dtype: a detector is compared in f32 or bf16"));
+        }
         let about = serde_json::from_value(about).map_err(wrong)?;
         let comparisons = detection::compare(args, path, &about, &chosen.device)?;
         let judged = judge(args, &comparisons, &chosen.name);

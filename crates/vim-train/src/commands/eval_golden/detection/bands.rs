@@ -12,8 +12,8 @@ const OUTPUTS: f64 = 1e-5;
 const GRADIENTS: f64 = 2e-4;
 /// How the name of a gradient's part along the reference's begins.
 pub(super) const ALONG: &str = "along ";
-/// How arrays begin that follow from what is chosen, and so are compared in f32 alone: anchors by
-/// their scores, and what does not overlap a better one.
+/// Prefixes of arrays that depend on a choice (the anchors with the best scores, the boxes that
+/// suppression keeps), which are compared in f32 alone.
 pub(super) const FOLLOWING: [&str; 2] = ["eval.", "train.proposal"];
 
 /// What an array is.
@@ -27,11 +27,11 @@ pub(super) enum Kind {
     Feature,
     /// Of the pyramid.
     Maps,
-    /// Their scores and differences.
+    /// Scores and differences of the anchors.
     Anchors,
     /// Scores and differences of the cascade's stages.
     Boxes,
-    /// Their logits.
+    /// Logits of the masks.
     Masks,
     /// All nine, and their sum.
     Losses,
@@ -114,10 +114,10 @@ impl Bands {
         })
     }
 
-    /// As is said here, PyTorch 2.1.1's autocast on the CPU is off of the same boxes: first on the
-    /// reference's weights, then at most on 23 copies of them too (each weight off by 0.3 %), with
-    /// norms that put out f32 or bf16. The last number is this program's on an H100. The bands are
-    /// wider by a quarter or more.
+    /// Each comment has three errors, all of the same boxes: that of PyTorch 2.1.1's autocast on a
+    /// CPU with the reference's weights, the largest of that and of 23 copies of the weights (each
+    /// off by 0.3 %), both with norms that put out f32 or bf16, and this program's on an H100. The
+    /// bands are wider by a quarter or more.
     fn bf16(kind: Kind) -> f64 {
         match kind {
             Kind::Host => OUTPUTS,
