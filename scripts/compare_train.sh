@@ -7,7 +7,8 @@
 #   scripts/compare_train.sh --batch 128,512 --set ssm.series=taylor --peers vim --steps 50 --out measured
 #
 # --dtype f32|tf32|bf16 is train.precision on our side; on theirs bf16 is autocast, tf32 lets products round as
-# convolutions do by PyTorch's default. --set goes to ours alone. --out keeps measured/ours-*.json, theirs.jsonl
+# convolutions do by PyTorch's default. --way says how the peers' steps are launched: eager,best by default, where best
+# is a CUDA graph of Vim and a compiled DeiT. --set goes to ours alone. --out keeps measured/ours-*.json, theirs.jsonl
 # and table.md. Each runs in a process of its own: neither holds memory of the GPU while the other runs.
 #
 # Needs a CUDA GPU; vim-train built with --features cuda (VIM_TRAIN=path, else target/release/vim-train, else
@@ -19,11 +20,11 @@ usage() { sed -n '2,/^set/s/^# \{0,1\}//p' "$0" | sed '/^set/d'; }
 fail() { echo "error: $1" >&2; exit "${2:-1}"; }
 
 sizes=tiny batches=128 mode=both dtype=f32 image_sizes=224 methods=zoh peers=vim,deit
-device=0 warmup=10 steps=30 out='' sets=()
+device=0 warmup=10 steps=30 ways=eager,best out='' sets=()
 while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help) usage; exit 0 ;;
-    --size | --batch | --mode | --dtype | --image-size | --methods | --peers | --device | --warmup | --steps | --out | --set)
+    --size | --batch | --mode | --dtype | --image-size | --methods | --peers | --way | --device | --warmup | --steps | --out | --set)
       [ $# -ge 2 ] || fail "$1 needs a value" 2
       case "$1" in
         --size) sizes=$2 ;;
@@ -33,6 +34,7 @@ while [ $# -gt 0 ]; do
         --image-size) image_sizes=$2 ;;
         --methods) methods=$2 ;;
         --peers) peers=$2 ;;
+        --way) ways=$2 ;;
         --device) device=$2 ;;
         --warmup) warmup=$2 ;;
         --steps) steps=$2 ;;
@@ -74,7 +76,7 @@ mkdir -p "$out"
 
 # The peer first: what is missing there shows in a second.
 "$python" "$here/peer_vim.py" --model "$models" --mode "$mode" --image-size "$image_sizes" --batch "$batches" \
-  --dtype "$dtype" --warmup "$warmup" --steps "$steps" --device "$device" >"$out/theirs.jsonl"
+  --dtype "$dtype" --way "$ways" --warmup "$warmup" --steps "$steps" --device "$device" >"$out/theirs.jsonl"
 ours=()
 for size in "${size_list[@]}"; do
   for pixels in "${pixel_list[@]}"; do

@@ -23,6 +23,8 @@
 #   ranks-ddp    the same of PyTorch's DistributedDataParallel, where python3 has torch and mamba-ssm
 #   ranks-nodes  two supervisors as of two nodes, with a GPU each, over NCCL's sockets: the same bytes as one rank?
 #   memory       a batch that fits no GPU: one line that says what would fit, exit code 71
+#   sanitize     the parts memcheck, racecheck, synccheck and initcheck: `verify --quick` of every kernel under these tools
+#                of NVIDIA's compute-sanitizer; one that refuses the GPU, or is not there, fails and says NOT RUN
 #   bench        inference of every method, batches 1 to 512, and the tables of `bench compare`
 #
 # DIR gets a log of each part; the last lines say which passed. GPU=cuda:1 takes another GPU.
@@ -47,7 +49,11 @@ done
 [ "${#parts[@]}" -gt 0 ] || parts=(start doctor golden verify loop methods recompute precisions storm ranks memory bench)
 all=()
 for part in "${parts[@]}"; do
-  if [ "$part" = ranks ]; then all+=(ranks-sums ranks-bf16 ranks-f32 ranks-storm ranks-speed ranks-ddp ranks-nodes); else all+=("$part"); fi
+  case "$part" in
+    ranks) all+=(ranks-sums ranks-bf16 ranks-f32 ranks-storm ranks-speed ranks-ddp ranks-nodes) ;;
+    sanitize) all+=(memcheck racecheck synccheck initcheck) ;;
+    *) all+=("$part") ;;
+  esac
 done
 parts=("${all[@]}")
 binary=$(realpath "$binary")
@@ -247,13 +253,40 @@ bench() {
     "$binary" bench compare "$out/bench.json" -o "$out/compared"
 }
 
+# A tool of compute-sanitizer over the kernels at the sizes of `verify`, which are odd ones too.
+sanitize() { # TOOL
+  local tool shard shards failed=0 pids=()
+  shards=$(( $(nproc) < 16 ? $(nproc) : 16 ))
+  tool=$(command -v compute-sanitizer || compgen -G '/usr/local/cuda*/bin/compute-sanitizer' | head -n 1)
+  [ -n "$tool" ] || { not_run 'there is no compute-sanitizer'; return 1; }
+  if "$tool" --tool "$1" "$binary" doctor --device "$gpu" 2>&1 | grep -m 1 -i 'device not supported'; then
+    not_run "$1 refuses this GPU"
+    return 1
+  fi
+  for shard in $(seq "$shards"); do
+    timeout 540 "$tool" --tool "$1" --error-exitcode 99 "$binary" verify --device "$gpu" --quick --dtype all --shard "$shard/$shards" \
+      > "$out/$1-$shard.log" 2>&1 &
+    pids+=($!)
+  done
+  for shard in $(seq "$shards"); do
+    wait "${pids[shard - 1]}" || { echo "shard $shard: exit code $?"; failed=1; }
+    grep -m 3 '=========.*\(Invalid\|Error\|ERROR\|Race\|Uninit\|Barrier\)' "$out/$1-$shard.log"
+    grep 'checks' "$out/$1-$shard.log" | tail -n 1
+  done
+  return "$failed"
+}
+memcheck() { sanitize memcheck; }
+racecheck() { sanitize racecheck; }
+synccheck() { sanitize synccheck; }
+initcheck() { sanitize initcheck; }
+
 # The seconds that a part may take.
 limit() {
   case "$1" in
     start | doctor | verify | loop) echo 420 ;;
     golden | memory | recompute) echo 120 ;;
     methods | storm) echo 300 ;;
-    precisions | bench | ranks-*) echo 580 ;;
+    precisions | bench | ranks-* | memcheck | racecheck | synccheck | initcheck) echo 580 ;;
     *) refuse "no part is called $1; --help has them" ;;
   esac
 }

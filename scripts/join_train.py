@@ -34,6 +34,12 @@ def describe(name, record):
     return f"{name} {record['mode']} {record['image_size']} px batch {record['batch']} {record['dtype']}"
 
 
+def peer_name(record):
+    """The model of a peer's record, and how its steps are taken where that is not kernel by kernel."""
+    way = record.get("way", "eager")
+    return record["model"] if way == "eager" else f"{record['model']}, {way}"
+
+
 def memory(record):
     """Peak memory in GiB, or None."""
     peak = record.get("peak_memory_bytes")
@@ -56,7 +62,7 @@ def join(documents, theirs):
     peers = {}
     for record in theirs:
         if record.get("error"):
-            alone.append(f"{describe(record['model'], record)}: {record['error']}")
+            alone.append(f"{describe(peer_name(record), record)}: {record['error']}")
         peers.setdefault(key(record, record["model"].split("_")[-1]), []).append(record)
     for document in documents:
         size = document["model"]
@@ -72,7 +78,7 @@ def join(documents, theirs):
             rows += [row(name, record, peer) for peer in matches if not peer.get("error")]
     for joined, records in peers.items():
         if joined not in known:
-            alone += [f"none of ours for {describe(record['model'], record)}" for record in records]
+            alone += [f"none of ours for {describe(peer_name(record), record)}" for record in records]
     return rows, alone
 
 
@@ -83,7 +89,7 @@ def row(name, ours, peer):
     sizes = memory(ours), memory(peer)
     return (
         name,
-        peer["model"],
+        peer_name(peer),
         ours["mode"],
         str(ours["image_size"]),
         str(ours["batch"]),
@@ -158,14 +164,14 @@ def selftest():
 
     document = {"model": "tiny", "results": [ours("zoh", 8, 400.0), ours("foh", 8, 200.0), ours("zoh", 512, 1.0)]}
     document["results"][2]["error"] = "out of memory"
-    lines = [theirs("vim_tiny", 8, 100.0), theirs("deit_tiny", 8, 800.0), theirs("vim_small", 8, 50.0)]
+    lines = [theirs("vim_tiny", 8, 100.0), theirs("deit_tiny", 8, 800.0, way="compiled"), theirs("vim_small", 8, 50.0)]
     lines.append(theirs("vim_tiny", 512, 1.0, error="out of memory too"))
     rows, alone = join([document], lines)
     assert [(cells[0], cells[1], cells[8], cells[11], cells[14]) for cells in rows] == [
         ("tiny zoh", "vim_tiny", "4.00", "4.00", "0.25"),
-        ("tiny zoh", "deit_tiny", "0.50", "0.50", "0.25"),
+        ("tiny zoh", "deit_tiny, compiled", "0.50", "0.50", "0.25"),
         ("tiny foh", "vim_tiny", "2.00", "2.00", "0.25"),
-        ("tiny foh", "deit_tiny", "0.25", "0.25", "0.25"),
+        ("tiny foh", "deit_tiny, compiled", "0.25", "0.25", "0.25"),
     ], rows
     assert alone == [
         "vim_tiny train 224 px batch 512 f32: out of memory too",

@@ -144,6 +144,7 @@ def main():
     parser.add_argument("--drop-path", type=float, default=0.0, metavar="P", help="stochastic depth; 0")
     parser.add_argument("--lr", type=float, default=1e-4, metavar="X", help="learning rate; 1e-4")
     parser.add_argument("--clip", type=float, default=1.0, metavar="X", help="largest norm of the gradient; 1")
+    parser.add_argument("--ema", type=float, default=0.99996, metavar="X", help="decay of the moving average; 0.99996")
     parser.add_argument("--table", nargs=2, metavar=("OURS", "THEIRS"), help="print what was measured")
     parser.add_argument("--selftest", action="store_true", help="check this script's table and end")
     args = parser.parse_args()

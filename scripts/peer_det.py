@@ -196,7 +196,7 @@ def measure(name, mode, batch, dtype, parts, args):
     """One measurement."""
 
     def fill(record):
-        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.benchmark = not args.no_search
         model = make(parts, SIZES[name], args.image_size, HEADS).cuda().to(memory_format=torch.channels_last)
         record["params"] = sum(p.numel() for p in model.parameters())
         record.update(run(model, mode, batch, dtype, args, "cuda"))
@@ -293,6 +293,8 @@ def parser():
     parser.add_argument("--image-size", type=side, default=1024, metavar="N", help="px a side; 1024")
     parser.add_argument("--spread", action="store_true", help="spread the scores of infer, so that it finds something")
     parser.add_argument("--half-norms", action="store_true", help="layer norms of pyramid and heads put out bf16")
+    search = "take cuDNN's guess of the best convolution, and search for none at each new number of masks"
+    parser.add_argument("--no-search", action="store_true", help=search)
     parser.add_argument("--tiny", action="store_true", help="a tiny model on the CPU: no measurement")
     return parser
 
@@ -324,7 +326,7 @@ def main():
                         "image_size": args.image_size,
                         "batch": batch,
                         "dtype": dtype,
-                        "half_norms": args.half_norms,
+                        "half_norms": args.half_norms, "search": not args.no_search,
                         "spread": mode == "infer" and args.spread,
                     }
                     peer_vim.say(args, what, measure(name, mode, batch, dtype, parts, args), around)

@@ -6,9 +6,11 @@ blocks of add, RMS norm and a bidirectional mixer ("v2", halved), the residual s
 mamba-ssm's selective_scan_fn, causal-conv1d's kernel and mamba-ssm's fused add + norm where they are
 installed; every record says which ran. One line of JSON for each measurement, on stdout.
 
-A training step is forward, cross-entropy with label smoothing, backward, clipping by the global norm and
-AdamW (fused); one at inference is a forward pass in evaluation mode. Images are synthetic and already on the
-GPU. bf16 is autocast over f32 weights; f32 is PyTorch's default, in which convolutions, but not products, may
+A training step is forward, cross-entropy with label smoothing, backward, clipping by the global norm, AdamW
+(fused) and the moving average of the weights; vim-train reads the loss and the norm of each step besides. One at
+inference is a forward pass in evaluation mode. Images are synthetic and already on the GPU. Its kernels are launched
+one by one (eager), replayed as a CUDA graph (graph), or compiled by torch.compile(mode="reduce-overhead") (compiled).
+bf16 is autocast over f32 weights; f32 is PyTorch's default, in which convolutions, but not products, may
 round to TF32; tf32 lets both; the record says what was on. Latency is of steps waited for one by one;
 throughput of steps queued one behind the other, divided by the images that they really took; memory is the
 peak of what PyTorch's allocator handed out.
@@ -18,12 +20,13 @@ for the scan: another implementation would be another peer.
 
 Examples:
   peer_vim.py --model vim_tiny --mode train --batch 128,512 --dtype bf16
-  peer_vim.py --model vim_tiny,deit_tiny --mode infer --image-size 1248 --batch 8 > theirs.jsonl
+  peer_vim.py --model vim_tiny,deit_tiny --way eager,best --mode infer --image-size 1248 --batch 8 > theirs.jsonl
   peer_vim.py --selftest                       checks this script; on a CPU with a slow scan of its own
 """
 
 import argparse
 import gc
+import itertools
 import json
 import math
 import pathlib
@@ -36,6 +39,7 @@ DEIT = {"deit_tiny": "deit_tiny_patch16_224", "deit_small": "deit_small_patch16_
 CLASSES, PATCH, DEPTH, STATES, TAPS, EXPAND, EPS = 1000, 16, 24, 16, 4, 2, 1e-5
 # The last stands for all before it.
 DTYPES, MODES = ("f32", "tf32", "bf16", "all"), ("infer", "train", "both")
+WAYS = ("eager", "graph", "compiled")
 INSTALL = "pip install torch timm && pip install --no-build-isolation causal-conv1d mamba-ssm"
 
 try:
@@ -226,15 +230,50 @@ def make(name, image_size, parts, drop_path):
 
 def groups(model, decay):
     """Parameters that decay, and those that do not: positions, class token, biases and other vectors."""
-    named = [(n.removeprefix("module."), p) for n, p in model.named_parameters()]  # DDP puts a name before
+    # DDP and torch.compile put a name before.
+    named = [(n.removeprefix("module.").removeprefix("_orig_mod."), p) for n, p in model.named_parameters()]
     plain = [p for n, p in named if p.ndim == 1 or n in ("pos_embed", "cls_token")]
     chosen = {id(p) for p in plain}
     rest = [p for p in model.parameters() if id(p) not in chosen]
     return [{"params": rest, "weight_decay": decay}, {"params": plain, "weight_decay": 0.0}]
 
 
-def step_of(model, mode, images, labels, dtype, args):
-    """A function that takes one step; it waits for nothing."""
+def captured(step):
+    """The step as a CUDA graph, whose replay costs the host one launch."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):  # what is made at a first step must be there before the capture
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = step()
+
+    def replay():
+        graph.replay()
+        return result
+
+    return replay
+
+
+def step_of(model, mode, images, labels, dtype, args, way="eager"):
+    """A function that takes one step in one of WAYS; it waits for nothing."""
+    if way == "graph":
+        return captured(one_step(model, mode, images, labels, dtype, args, capturable=True))
+    if way == "eager":
+        return one_step(model, mode, images, labels, dtype, args)
+    step = one_step(torch.compile(model, mode="reduce-overhead"), mode, images, labels, dtype, args)
+
+    def compiled():
+        torch.compiler.cudagraph_mark_step_begin()
+        return step()
+
+    return compiled
+
+
+def one_step(model, mode, images, labels, dtype, args, capturable=False):
+    """A function that takes one step by launching its kernels."""
     kind = images.device.type
     amp = {"device_type": kind, "dtype": torch.bfloat16, "enabled": dtype == "bf16"}
     if mode == "infer":
@@ -246,7 +285,9 @@ def step_of(model, mode, images, labels, dtype, args):
 
         return infer
     model.train()
-    optimizer = torch.optim.AdamW(groups(model, 0.1), lr=args.lr, fused=kind == "cuda")
+    optimizer = torch.optim.AdamW(groups(model, 0.1), lr=args.lr, fused=kind == "cuda", capturable=capturable)
+    weights = [p.detach() for p in model.parameters()]
+    average = [p.clone() for p in weights] if args.ema else None
 
     def train():
         with torch.autocast(**amp):
@@ -255,6 +296,8 @@ def step_of(model, mode, images, labels, dtype, args):
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip)
         optimizer.step()
+        if average:
+            torch._foreach_lerp_(average, weights, 1 - args.ema)
         return loss.detach()
 
     return train
@@ -315,7 +358,7 @@ def measured(dtype, run):
     return record
 
 
-def measure(name, mode, image_size, batch, dtype, parts, args):
+def measure(name, mode, image_size, batch, dtype, parts, args, way="eager"):
     """One measurement."""
 
     def run(record):
@@ -323,7 +366,7 @@ def measure(name, mode, image_size, batch, dtype, parts, args):
         record["params"] = sum(p.numel() for p in model.parameters())
         images = torch.randn(batch, 3, image_size, image_size, device="cuda")
         labels = torch.randint(CLASSES, (batch,), device="cuda")
-        step = step_of(model, mode, images, labels, dtype, args)
+        step = step_of(model, mode, images, labels, dtype, args, way)
         record.update(clock(step, batch, args.warmup, args.steps, torch.cuda.synchronize))
         if not bool(torch.isfinite(step()).all()):
             record["error"] = "a result is not finite"
@@ -387,7 +430,7 @@ def check_published(folder):
 
 def selftest():
     """Check the model: on a CPU, and the fused parts against the slow ones where there is a GPU."""
-    args = argparse.Namespace(lr=1e-2, clip=1.0)
+    args = argparse.Namespace(lr=1e-2, clip=1.0, ema=0.9)
     torch.backends.cudnn.allow_tf32 = False  # a comparison of parts, not of types
     slow = Parts(fused=False)
 
@@ -531,7 +574,17 @@ def parser():
     parser.add_argument("--image-size", type=listed(side), default=[224], metavar="N,M", help="px a side; 224")
     parser.add_argument("--drop-path", type=float, default=0.0, metavar="P", help="stochastic depth; 0")
     parser.add_argument("--clip", type=float, default=1.0, metavar="X", help="largest norm of the gradient; 1")
+    ema = "decay of the weights' moving average; 0.99996, 0 for none"
+    parser.add_argument("--ema", type=float, default=0.99996, metavar="X", help=ema)
+    ways = "eager, graph (the step as one CUDA graph), compiled (torch.compile, reduce-overhead), best; eager"
+    parser.add_argument("--way", type=listed(one_of((*WAYS, "best"))), default=["eager"], metavar="A,B", help=ways)
     return parser
+
+
+def ways_of(name, asked):
+    """The ways to take the steps of a model. The best one captures Vim, whose scan no compiler sees into, and
+    compiles DeiT."""
+    return [("graph" if name in SIZES else "compiled") if way == "best" else way for way in asked]
 
 
 def on_gpu(args):
@@ -568,16 +621,17 @@ def main():
         for image_size in args.image_size:
             for dtype in chosen(args.dtype, DTYPES):
                 for mode in chosen(args.mode, MODES):
-                    for batch in args.batch:
+                    for batch, way in itertools.product(args.batch, ways_of(name, args.way)):
                         what = {
                             "peer": "pytorch-vim" if name in SIZES else "timm",
                             "model": name,
+                            "way": way,
                             "mode": mode,
                             "image_size": image_size,
                             "batch": batch,
                             "dtype": dtype,
                         }
-                        say(args, what, measure(name, mode, image_size, batch, dtype, parts, args), around)
+                        say(args, what, measure(name, mode, image_size, batch, dtype, parts, args, way), around)
 
 
 if __name__ == "__main__":
