@@ -280,6 +280,21 @@ fn a_rank_that_hangs_ends_the_run_and_one_that_is_late_does_not() {
     assert_same(&bench, "whole", "late");
 }
 
+/// As with GPUs that read each other's memory, where rank 0 does not notice that another is gone.
+#[test]
+fn a_killed_rank_is_named_though_rank_0_hangs() {
+    let bench = Bench::new();
+    let mut child = start(&bench, "hangs", &slow(&[]));
+    wait_for_records(&bench, "hangs", &mut child, 2);
+    let (supervisor, all) = (child.id(), ranks_of(child.id()));
+    kill_process(all[0], Signal::STOP).unwrap();
+    kill_process(all[1], Signal::KILL).unwrap();
+    let begin = Instant::now();
+    assert_says(&end_of(child), 69, &["rank 1 (node ", "cpu) was killed by signal 9"]);
+    assert!(begin.elapsed() < Duration::from_secs(10));
+    assert_none_left(supervisor);
+}
+
 #[test]
 fn what_rank_0_meets_is_told_once() {
     let bench = Bench::new();

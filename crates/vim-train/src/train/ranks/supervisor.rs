@@ -26,6 +26,9 @@ use crate::train::job_attempt::{JobAttempt, Successor};
 pub(super) const OPENED: &str = "opened";
 /// How long the other ranks have to end after the first one.
 pub(super) const GRACE: Duration = Duration::from_secs(10);
+/// The same after one was killed: nothing was agreed on, so the others have nothing to save, and
+/// a GPU that reads another one's memory waits for a dead rank for ever.
+const KILLED_GRACE: Duration = Duration::from_secs(2);
 /// The signals that [`StopRequest`] receives.
 const NAMED: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::USR1, Signal::USR2, Signal::HUP];
 /// Pause between two looks at the ranks.
@@ -130,8 +133,10 @@ impl Supervisor {
         }
         let first = self.watch(&mut ranks, stop);
         let code = |rank: usize| ranks[rank].status.and_then(|status| status.code());
-        // What all of a node's ranks agreed on is told by its first one.
-        let first = first.map(|first| if code(first) == code(0) { 0 } else { first });
+        // What all of a node's ranks agreed on is told by its first one. A rank without a code was
+        // killed, perhaps by this process.
+        let agreed = |rank: usize| code(rank).is_some() && code(rank) == code(0);
+        let first = first.map(|first| if agreed(first) { 0 } else { first });
         let lead = code(0).map(|code| code as u8);
         let own = first.map(|first| ranks[first].failure());
         let (rendezvous, nodes, number) = (&self.rendezvous, &self.nodes, self.number);
@@ -222,9 +227,10 @@ impl Supervisor {
                     continue;
                 }
                 rank.status = rank.child.try_wait().ok().flatten();
-                if rank.status.is_some_and(|status| !status.success()) {
+                if let Some(status) = rank.status.filter(|status| !status.success()) {
                     failed.push(number);
-                    deadline.get_or_insert(Instant::now() + GRACE);
+                    let grace = if status.code().is_some() { GRACE } else { KILLED_GRACE };
+                    deadline.get_or_insert(Instant::now() + grace);
                     // Where that cannot be written, the ranks are ended all the same.
                     let _ = self.rendezvous.abort(&format!("{} ended", rank.name));
                 }
