@@ -18,6 +18,7 @@ use cubecl::prelude::*;
 
 use super::{Conv3x3Arguments, Conv3x3Spec, Images, TAPS};
 use crate::cube::{dense, elem, empty};
+use crate::matmul::cube::arithmetic::Arithmetic;
 use crate::matmul::cube::plan::{DEPTH, ExtentsLaunch, MatmulForm, MatmulPlan};
 use crate::matmul::cube::{Matrix, activations, add_parts, column_sums, rounded};
 use crate::op::{Forward, FusedOp};
@@ -86,8 +87,8 @@ impl FusedOp<CubeBackend, 3, 0> for Conv3x3Spec {
 }
 
 impl Conv3x3Spec {
-    /// Whether the nine pixels around each are gathered within the product: by our own products, of
-    /// any size, which are those in bf16.
+    /// Whether the nine pixels around each are gathered within the product, which only the kernels
+    /// of bf16 do.
     fn gathers_in_place(self) -> bool {
         self.precision == Precision::Bf16
     }
@@ -104,9 +105,9 @@ impl Conv3x3Spec {
     }
 }
 
-/// Whether tensor cores multiply numbers of this type.
-fn tensor_cores(dtype: DType) -> bool {
-    dtype == DType::BF16
+/// What multiplies numbers of this type here: f32 only where there are no tensor cores.
+fn arithmetic(dtype: DType) -> Arithmetic {
+    if dtype == DType::BF16 { Arithmetic::Bf16 } else { Arithmetic::Units }
 }
 
 fn shared_memory(of: &CubeTensor) -> usize {
@@ -128,7 +129,7 @@ fn convolve(
     let form = MatmulForm {
         lhs_by_columns: false,
         rhs_by_columns: mirrored,
-        tensor_cores: tensor_cores(x.dtype),
+        arithmetic: arithmetic(x.dtype),
         has_bias: bias.is_some(),
         accumulates: false,
     };
@@ -206,7 +207,7 @@ fn weight_gradient(
     let form = MatmulForm {
         lhs_by_columns: true,
         rhs_by_columns: false,
-        tensor_cores: tensor_cores(x.dtype),
+        arithmetic: arithmetic(x.dtype),
         has_bias: false,
         accumulates: false,
     };

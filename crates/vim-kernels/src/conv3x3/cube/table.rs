@@ -73,11 +73,12 @@ fn planes([rows, columns]: [usize; 2]) -> [usize; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::matmul::cube::arithmetic::Arithmetic;
 
     const FORM: MatmulForm = MatmulForm {
         lhs_by_columns: false,
         rhs_by_columns: false,
-        tensor_cores: true,
+        arithmetic: Arithmetic::Bf16,
         has_bias: false,
         accumulates: false,
     };

@@ -87,7 +87,7 @@ fn check(size: [usize; 3], inputs: usize, outputs: usize, parts: usize) {
     let form = MatmulForm {
         lhs_by_columns: false,
         rhs_by_columns: false,
-        tensor_cores: false,
+        arithmetic: Arithmetic::Units,
         has_bias: true,
         accumulates: false,
     };

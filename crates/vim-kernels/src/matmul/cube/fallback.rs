@@ -1,4 +1,4 @@
-//! Products in f32 or TF32: cubek's kernels, each selected by name.
+//! Products of f32 without tensor cores: cubek's kernel for units, selected by name.
 
 use burn::backend::cubecl::dtype_to_storage_type;
 use burn::backend::ops::FloatTensorOps;
@@ -6,7 +6,7 @@ use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::zspace::metadata::Metadata;
-use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems, MatmulSetupError};
+use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
 use cubek::matmul::launch::launch_ref;
 use cubek::matmul::multi_level;
 use cubek::matmul::strategy::Strategy;
@@ -15,7 +15,6 @@ use cubek::std::InputBinding;
 use super::sums::add_parts;
 use super::{Matrix, Output};
 use crate::cube::{dense, empty};
-use crate::precision::Precision;
 
 /// As [`super::multiply`].
 pub(super) fn multiply(
@@ -24,14 +23,13 @@ pub(super) fn multiply(
     bias: Option<&CubeTensor>,
     out: &Matrix,
     output: Output,
-    precision: Precision,
 ) {
     let [rows, columns] = out.size;
     if output == Output::Overwrite && bias.is_none() {
-        return run(view(lhs, 1), view(rhs, 1), view(out, 1), precision);
+        return run(view(lhs, 1), view(rhs, 1), view(out, 1));
     }
     let product = empty(&out.buffer, [rows, columns], DType::F32);
-    run(view(lhs, 1), view(rhs, 1), view(&Matrix::dense(&product, [rows, columns]), 1), precision);
+    run(view(lhs, 1), view(rhs, 1), view(&Matrix::dense(&product, [rows, columns]), 1));
     let mut sum = product;
     if let Some(bias) = bias {
         let mut bias = dense(bias.clone());
@@ -45,12 +43,12 @@ pub(super) fn multiply(
 }
 
 /// As [`super::weight_gradient`].
-pub(super) fn weight_gradient(x: &Matrix, grad: &Matrix, out: &CubeTensor, precision: Precision) {
+pub(super) fn weight_gradient(x: &Matrix, grad: &Matrix, out: &CubeTensor) {
     let ([t, k], [_, n]) = (x.size, grad.size);
     // As many parts as divide the tokens.
     let parts = (1..=64).rev().find(|&parts| t.is_multiple_of(parts)).unwrap_or(1);
     let partial = empty(out, [parts, k, n], DType::F32);
-    run(view(&x.transposed(), parts), view_rows(grad, parts), partial.clone(), precision);
+    run(view(&x.transposed(), parts), view_rows(grad, parts), partial.clone());
     add_parts(&partial, [1, parts, k * n], out);
 }
 
@@ -81,26 +79,13 @@ fn with(buffer: &CubeTensor, shape: Vec<usize>, strides: Vec<usize>) -> CubeTens
     tensor
 }
 
-fn run(lhs: CubeTensor, rhs: CubeTensor, out: CubeTensor, precision: Precision) {
+fn run(lhs: CubeTensor, rhs: CubeTensor, out: CubeTensor) {
     let elem = dtype_to_storage_type(DType::F32);
-    let launch = |strategy: &Strategy| {
-        let mut types =
-            MatmulElems::from_globals(&MatmulGlobalElems { lhs: elem, rhs: elem, out: elem });
-        let input = |tensor: &CubeTensor| InputBinding::new(tensor.clone().binding(), elem);
-        let (lhs, rhs) = (input(&lhs), input(&rhs));
-        launch_ref(strategy, &out.client, lhs, rhs, out.clone().binding(), &mut types)
-    };
-    // Units multiply with all bits of f32; tensor cores round the operands.
-    let exact = Strategy::MultiLevel(multi_level::Strategy::SimpleUnit(Default::default()));
-    let tensor_cores =
-        Strategy::MultiLevel(multi_level::Strategy::SimpleCyclicCmma(Default::default()));
-    let done = match precision {
-        Precision::Tf32 => match launch(&tensor_cores) {
-            Err(MatmulSetupError::Unavailable(_)) => launch(&exact),
-            done => done,
-        },
-        Precision::F32 | Precision::Bf16 => launch(&exact),
-    };
-    // Units multiply matrices of any size.
-    done.expect("invariant: the matrices' sizes agree");
+    let mut types =
+        MatmulElems::from_globals(&MatmulGlobalElems { lhs: elem, rhs: elem, out: elem });
+    let [lhs, rhs] = [lhs, rhs].map(|tensor| InputBinding::new(tensor.binding(), elem));
+    // Units multiply with all bits of f32, and matrices of any size.
+    let units = Strategy::MultiLevel(multi_level::Strategy::SimpleUnit(Default::default()));
+    launch_ref(&units, &out.client.clone(), lhs, rhs, out.binding(), &mut types)
+        .expect("invariant: the matrices' sizes agree");
 }

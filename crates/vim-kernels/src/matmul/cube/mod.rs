@@ -6,6 +6,7 @@
 
 #![expect(unsafe_code, reason = "launching a kernel without bounds checks")]
 
+pub(crate) mod arithmetic;
 pub(crate) mod copies;
 mod fallback;
 mod pipelined;
@@ -15,15 +16,14 @@ mod sums;
 pub(crate) mod table;
 #[cfg(all(test, feature = "wgpu"))]
 mod tests;
+mod tf32;
 pub(crate) mod tile;
 mod weight_stationary;
 
-use burn::backend::cubecl::dtype_to_storage_type;
-use burn::backend::{DispatchDevice, TensorMetadata};
-use burn::tensor::{DType, Device, Shape};
+use burn::backend::TensorMetadata;
+use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::ir::features::MmaConfig;
 use cubecl::prelude::*;
 
 use super::{LinearArguments, LinearSpec};
@@ -31,8 +31,10 @@ use crate::cube::strides::fits_u32_index;
 use crate::cube::{dense, elem, empty};
 use crate::op::{Forward, FusedOp};
 use crate::precision::Precision;
+use arithmetic::Arithmetic;
 use plan::{ExtentsLaunch, MatmulForm, MatmulPlan};
 
+pub(crate) use arithmetic::has_tensor_cores;
 pub(crate) use round::{gather_weights, rounded};
 pub(crate) use sums::{add_parts, column_sums};
 
@@ -135,8 +137,8 @@ pub(crate) enum Output {
     Accumulate,
 }
 
-/// `out = lhs · rhs + bias`, or added to `out`; several products in one launch in bf16, one after
-/// the other otherwise.
+/// `out = lhs · rhs + bias`, or added to `out`; several products in one launch on tensor cores, one
+/// after the other otherwise.
 ///
 /// In bf16 each matrix may be f32 or bf16; otherwise all are f32.
 pub(crate) fn multiply(
@@ -147,17 +149,17 @@ pub(crate) fn multiply(
     output: Output,
     precision: Precision,
 ) {
-    if precision != Precision::Bf16 {
+    let Some(arithmetic) = Arithmetic::on_tensor_cores(precision, &out.buffer) else {
         for ((lhs, rhs), out) in lhs.each().zip(rhs.each()).zip(out.each()) {
-            fallback::multiply(&lhs, &rhs, bias, &out, output, precision);
+            fallback::multiply(&lhs, &rhs, bias, &out, output);
         }
         return;
-    }
+    };
     let ([m, k], [_, n]) = (lhs.size, rhs.size);
     let form = MatmulForm {
         lhs_by_columns: lhs.by_columns,
         rhs_by_columns: rhs.by_columns,
-        tensor_cores: true,
+        arithmetic,
         has_bias: bias.is_some(),
         accumulates: output == Output::Accumulate,
     };
@@ -172,7 +174,8 @@ pub(crate) fn multiply(
         None => (table::forward(form, m, n, shared_memory), None),
     };
     let tiling = Tiling { plan, workers, part: k, parts: 1 };
-    launch(&rounded(lhs), &rounded(rhs), bias, out, [m, n, k], tiling);
+    let [lhs, rhs] = [lhs, rhs].map(|matrix| factor(matrix, arithmetic));
+    launch(&lhs, &rhs, bias, out, [m, n, k], tiling);
 }
 
 /// The gradient of a weight `[K, N]` in f32: `xᵀ·grad`, for `x [T, K]` and `grad [T, N]`. Several
@@ -185,16 +188,16 @@ pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -
     let count = x.count;
     let out = empty(&x.buffer, [count * k, n], DType::F32);
     let whole = Matrix { count, batch_stride: k * n, ..Matrix::dense(&out, [k, n]) };
-    if precision != Precision::Bf16 {
+    let Some(arithmetic) = Arithmetic::on_tensor_cores(precision, &x.buffer) else {
         for ((x, grad), own) in x.each().zip(grad.each()).zip(whole.each()) {
-            fallback::weight_gradient(&x, &grad, &own.buffer, precision);
+            fallback::weight_gradient(&x, &grad, &own.buffer);
         }
         return out;
-    }
+    };
     let form = MatmulForm {
         lhs_by_columns: true,
         rhs_by_columns: grad.by_columns,
-        tensor_cores: true,
+        arithmetic,
         has_bias: false,
         accumulates: false,
     };
@@ -203,7 +206,7 @@ pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -
     let part = t.div_ceil(parts).next_multiple_of(plan::DEPTH);
     let parts = t.div_ceil(part);
     let tiling = Tiling { plan, workers: None, part, parts };
-    let (x, grad) = (rounded(&x.transposed()), rounded(grad));
+    let [x, grad] = [&x.transposed(), grad].map(|matrix| factor(matrix, arithmetic));
     if parts == 1 {
         launch(&x, &grad, None, &whole, [k, n, t], tiling);
         return out;
@@ -213,6 +216,11 @@ pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -
     launch(&x, &grad, None, &output, [k, n, t], tiling);
     sums::add_parts(&partial, [count, parts, k * n], &out);
     out
+}
+
+/// The matrix in the type that is multiplied.
+fn factor(matrix: &Matrix, arithmetic: Arithmetic) -> Matrix {
+    if arithmetic == Arithmetic::Bf16 { rounded(matrix) } else { matrix.clone() }
 }
 
 /// How a product is divided into cubes.
@@ -361,22 +369,4 @@ pub(crate) fn activations(
     precision: Precision,
 ) -> CubeTensor {
     empty(like, shape, precision.activations())
-}
-
-/// Whether the device's tensor cores multiply bf16 in the shape that the kernels use.
-pub(crate) fn has_tensor_cores(device: &Device) -> bool {
-    let DispatchDevice::Cube(device) = device.clone().inner().as_dispatch().clone() else {
-        return false;
-    };
-    let client = device.client();
-    let bf16 = dtype_to_storage_type(DType::BF16);
-    let f32 = dtype_to_storage_type(DType::F32);
-    client.properties().features.matmul.mma.contains(&MmaConfig {
-        a_type: bf16,
-        b_type: bf16,
-        cd_type: f32,
-        m: 16,
-        n: 8,
-        k: 16,
-    })
 }

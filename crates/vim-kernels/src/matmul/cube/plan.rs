@@ -2,6 +2,8 @@
 
 use cubecl::prelude::*;
 
+use super::arithmetic::Arithmetic;
+
 /// Terms of a long sum that a cube copies into shared memory at a time; parts of a sum are
 /// multiples of it.
 pub(crate) const DEPTH: usize = 64;
@@ -13,8 +15,7 @@ pub(crate) struct MatmulForm {
     pub(crate) lhs_by_columns: bool,
     /// Whether the right matrix is stored by columns: the terms of a sum are adjacent.
     pub(crate) rhs_by_columns: bool,
-    /// Whether tensor cores multiply.
-    pub(crate) tensor_cores: bool,
+    pub(crate) arithmetic: Arithmetic,
     pub(crate) has_bias: bool,
     /// Whether the result is added to the destination.
     pub(crate) accumulates: bool,
@@ -45,19 +46,36 @@ impl MatmulPlan {
     }
 
     pub(crate) fn lhs(&self) -> Stage {
-        if self.form.lhs_by_columns {
-            Stage { rows: self.depth, columns: self.tile[0] }
-        } else {
-            Stage { rows: self.tile[0], columns: self.depth }
-        }
+        self.stage(self.tile[0], self.form.lhs_by_columns)
     }
 
     pub(crate) fn rhs(&self) -> Stage {
-        if self.form.rhs_by_columns {
-            Stage { rows: self.tile[1], columns: self.depth }
+        self.stage(self.tile[1], !self.form.rhs_by_columns)
+    }
+
+    /// A stage of a matrix with `count` rows or columns of the tile, which are adjacent, or whose
+    /// terms are.
+    fn stage(&self, count: usize, adjacent: bool) -> Stage {
+        if adjacent {
+            Stage { rows: self.depth, columns: count, padding: 8 }
         } else {
-            Stage { rows: self.depth, columns: self.tile[1] }
+            let padding = if self.form.arithmetic.bytes() == 2 { 8 } else { 4 };
+            Stage { rows: count, columns: self.depth, padding }
         }
+    }
+
+    /// Elements from a row to the next of the left matrix in shared memory, and from a term to the
+    /// next.
+    pub(crate) fn lhs_steps(&self) -> (usize, usize) {
+        let stride = self.lhs().row_stride();
+        if self.form.lhs_by_columns { (1, stride) } else { (stride, 1) }
+    }
+
+    /// Elements from a column to the next of the right matrix in shared memory, and from a term to
+    /// the next.
+    pub(crate) fn rhs_steps(&self) -> (usize, usize) {
+        let stride = self.rhs().row_stride();
+        if self.form.rhs_by_columns { (stride, 1) } else { (1, stride) }
     }
 
     /// Fragments of sixteen rows and eight columns per plane.
@@ -68,20 +86,20 @@ impl MatmulPlan {
 
     /// The part of a plane's result that is in shared memory at once, in f32.
     pub(crate) fn out(&self) -> Stage {
-        Stage { rows: 8, columns: self.per_plane()[1] }
+        Stage { rows: 8, columns: self.per_plane()[1], padding: 8 }
     }
 
     /// Bytes of shared memory with `right` buffers of the right matrix.
     pub(crate) fn shared_memory(&self, right: usize) -> usize {
-        let element = if self.form.tensor_cores { 2 } else { 4 };
-        element * (self.stages * self.lhs().len() + right * self.rhs().len())
+        self.form.arithmetic.bytes() * (self.stages * self.lhs().len() + right * self.rhs().len())
             + 4 * self.threads() / 32 * self.out().len()
     }
 
     /// Whether vectors of `lanes` are copied into shared memory without registers.
     pub(crate) fn copies(&self, lanes: usize) -> bool {
         // `cp.async` copies at least four bytes.
-        self.form.tensor_cores && lanes >= 2
+        let arithmetic = self.form.arithmetic;
+        arithmetic.uses_tensor_cores() && lanes * arithmetic.bytes() >= 4
     }
 }
 
@@ -91,13 +109,14 @@ pub(crate) struct Stage {
     pub(crate) rows: usize,
     /// Adjacent elements.
     pub(crate) columns: usize,
+    /// Elements between rows, so that the units of a plane read different banks: of bf16, eight
+    /// 16-byte rows below each other; of f32, the elements of eight rows or columns and four terms.
+    padding: usize,
 }
 
 impl Stage {
-    /// Row stride: eight more than the elements of a row, so that vertically adjacent 16-byte rows
-    /// lie in different banks.
     pub(crate) fn row_stride(&self) -> usize {
-        self.columns + 8
+        self.columns + self.padding
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -128,4 +147,34 @@ pub(crate) struct Extents {
     pub(crate) lhs_batch_stride: u32,
     pub(crate) rhs_batch_stride: u32,
     pub(crate) out_batch_stride: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // A plane's units read eight rows or columns and four terms of f32 at once.
+    #[test]
+    fn units_read_different_banks() {
+        for columns in [16, 32, 48, 64, 96, 128] {
+            for by_columns in [false, true] {
+                let form = MatmulForm {
+                    lhs_by_columns: by_columns,
+                    rhs_by_columns: by_columns,
+                    arithmetic: Arithmetic::SplitF32,
+                    has_bias: false,
+                    accumulates: false,
+                };
+                for depth in [16, 32, 48, 192] {
+                    let tile = [columns; 2];
+                    let plan = MatmulPlan { form, tile, planes: [1; 2], depth, stages: 2 };
+                    for (line, term) in [plan.lhs_steps(), plan.rhs_steps()] {
+                        let bank = |lane: usize| (lane / 4 * line + lane % 4 * term) % 32;
+                        let banks: std::collections::BTreeSet<_> = (0..32).map(bank).collect();
+                        assert_eq!(banks.len(), 32, "{plan:?}");
+                    }
+                }
+            }
+        }
+    }
 }

@@ -8,8 +8,8 @@ const COLUMNS: [usize; 6] = [128, 96, 64, 48, 32, 16];
 const ROWS: [usize; 4] = [128, 64, 32, 16];
 /// Rows from which on a result counts as long.
 const LONG: usize = 1024;
-/// Most terms of a sum for which the right matrix is stationary in shared memory.
-const FEW: usize = 384;
+/// Most bytes of a sum's factors for which the right matrix is stationary in shared memory.
+const FEW: usize = 768;
 /// Terms from which on stationary columns are narrow.
 const MANY: usize = 192;
 /// Rows of a tile with a stationary matrix: the most that leave shared memory for a second cube.
@@ -21,6 +21,9 @@ const RESERVED: usize = 1024;
 /// Stages and terms per stage of a pipeline; the first that fits the device's shared memory is
 /// used. GPUs that multiply bf16 have at least 99 KiB per cube, of which the last takes at most 58.
 const PIPELINES: [[usize; 2]; 3] = [[3, DEPTH], [2, DEPTH], [2, 32]];
+/// The same for factors of f32, which are multiplied for longer than they are copied: at most
+/// 90 KiB.
+const F32_PIPELINE: [usize; 2] = [2, 32];
 /// Most cubes for a weight's gradient: two for each multiprocessor of the largest GPUs. Constant,
 /// so that the order of a sum does not depend on the GPU.
 const CUBES: usize = 264;
@@ -43,6 +46,9 @@ fn pipelined(form: MatmulForm, tile: [usize; 2], shared_memory: usize) -> Matmul
     let planes = planes(tile);
     let plan = |[stages, depth]: [usize; 2]| MatmulPlan { form, tile, planes, depth, stages };
     let fits = |plan: &MatmulPlan| plan.shared_memory(plan.stages) <= shared_memory;
+    if form.arithmetic.bytes() == 4 {
+        return plan(F32_PIPELINE);
+    }
     let [.., least] = PIPELINES;
     PIPELINES.map(plan).into_iter().find(fits).unwrap_or_else(|| plan(least))
 }
@@ -57,7 +63,7 @@ pub(super) fn weight_stationary(
     processors: usize,
     shared_memory: usize,
 ) -> Option<(MatmulPlan, usize)> {
-    if m < LONG || k > FEW || form.lhs_by_columns {
+    if m < LONG || k * form.arithmetic.bytes() > FEW || form.lhs_by_columns {
         return None;
     }
     let depth = k.next_multiple_of(16);
@@ -114,6 +120,7 @@ pub(crate) fn planes([rows, columns]: [usize; 2]) -> [usize; 2] {
 
 #[cfg(test)]
 mod tests {
+    use super::super::arithmetic::Arithmetic;
     use super::*;
 
     #[test]
@@ -130,7 +137,7 @@ mod tests {
     const FORM: MatmulForm = MatmulForm {
         lhs_by_columns: false,
         rhs_by_columns: false,
-        tensor_cores: true,
+        arithmetic: Arithmetic::Bf16,
         has_bias: false,
         accumulates: false,
     };
@@ -149,6 +156,10 @@ mod tests {
                 for columns in COLUMNS {
                     for most in [SMALL, LARGE] {
                         let plan = pipelined(form, [rows, columns], most);
+                        assert!(plan.shared_memory(plan.stages) <= most, "{plan:?}");
+                        assert!(plan.stages >= 2 && DEPTH.is_multiple_of(plan.depth));
+                        let split = MatmulForm { arithmetic: Arithmetic::SplitF32, ..form };
+                        let plan = pipelined(split, [rows, columns], most);
                         assert!(plan.shared_memory(plan.stages) <= most, "{plan:?}");
                         assert!(plan.stages >= 2 && DEPTH.is_multiple_of(plan.depth));
                     }

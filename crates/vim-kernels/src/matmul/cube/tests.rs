@@ -10,7 +10,7 @@ use super::*;
 /// max |difference| / max |reference|: sums of up to 200 products of f32 below 1.
 const TOLERANCE: f64 = 2e-6;
 
-fn device() -> CubeDevice {
+pub(super) fn device() -> CubeDevice {
     let device = Device::wgpu(DeviceKind::DefaultDevice);
     let DispatchDevice::Cube(device) = device.as_dispatch().clone() else {
         unreachable!("wgpu's devices are CubeCL's")
@@ -19,7 +19,7 @@ fn device() -> CubeDevice {
 }
 
 /// Numbers in [−1, 1) that a seed determines, as f32 has them.
-fn numbers(count: usize, seed: u32) -> Vec<f32> {
+pub(super) fn numbers(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed;
     (0..count)
         .map(|_| {
@@ -29,11 +29,11 @@ fn numbers(count: usize, seed: u32) -> Vec<f32> {
         .collect()
 }
 
-fn on_device(values: &[f32], device: &CubeDevice) -> CubeTensor {
+pub(super) fn on_device(values: &[f32], device: &CubeDevice) -> CubeTensor {
     CubeBackend::float_from_data(TensorData::new(values.to_vec(), [values.len()]), device)
 }
 
-fn values(tensor: CubeTensor) -> Vec<f32> {
+pub(super) fn values(tensor: CubeTensor) -> Vec<f32> {
     burn::tensor::read_sync(CubeBackend::float_into_data(tensor))
         .expect("the device answers")
         .try_to_vec()
@@ -98,7 +98,7 @@ fn check(case: Case, weight_stationary: bool) {
     let form = MatmulForm {
         lhs_by_columns: case.lhs_by_columns,
         rhs_by_columns: case.rhs_by_columns,
-        tensor_cores: false,
+        arithmetic: Arithmetic::Units,
         has_bias: case.has_bias,
         accumulates: case.accumulates,
     };

@@ -3,7 +3,9 @@
 use cubecl::cmma::{self, MatrixIdent};
 use cubecl::prelude::*;
 
+use super::arithmetic::Arithmetic;
 use super::plan::{Extents, MatmulPlan};
+use super::tf32::accumulate_tf32;
 
 /// Adds the products of all terms of both stages, which begin at vectors `base_lhs` and `base_rhs`,
 /// to a plane's `sums`. The sums of fragment `(i, j)`, which begins at row `16·i` and column `8·j`,
@@ -17,10 +19,10 @@ pub(crate) fn accumulate<S: Float, NL: Size, NR: Size>(
     base_rhs: usize,
     #[comptime] plan: MatmulPlan,
 ) {
-    if comptime!(plan.form.tensor_cores) {
-        accumulate_on_tensor_cores::<S, NL, NR>(
-            sums, staged_lhs, staged_rhs, base_lhs, base_rhs, plan,
-        );
+    if comptime!(plan.form.arithmetic == Arithmetic::Bf16) {
+        accumulate_bf16::<S, NL, NR>(sums, staged_lhs, staged_rhs, base_lhs, base_rhs, plan);
+    } else if comptime!(plan.form.arithmetic.uses_tensor_cores()) {
+        accumulate_tf32::<S, NL, NR>(sums, staged_lhs, staged_rhs, base_lhs, base_rhs, plan);
     } else {
         for sixteen in 0..comptime!(plan.depth / 16) {
             accumulate_by_units::<S, NL, NR>(
@@ -38,7 +40,7 @@ pub(crate) fn accumulate<S: Float, NL: Size, NR: Size>(
 
 /// A plane's first row and column in the tile.
 #[cube]
-fn plane_begin(#[comptime] plan: MatmulPlan) -> (usize, usize) {
+pub(super) fn plane_begin(#[comptime] plan: MatmulPlan) -> (usize, usize) {
     let plane = UNIT_POS as usize / 32;
     let per_plane = comptime!(plan.per_plane());
     let row = (plane / comptime!(plan.planes[1])) * comptime!(per_plane[0]);
@@ -46,9 +48,9 @@ fn plane_begin(#[comptime] plan: MatmulPlan) -> (usize, usize) {
     (row, column)
 }
 
-/// On tensor cores, sixteen terms at a time; the next fragments are loaded while one is multiplied.
+/// Of bf16 on tensor cores, sixteen terms at a time; the next fragments are loaded while one is multiplied.
 #[cube]
-fn accumulate_on_tensor_cores<S: Float, NL: Size, NR: Size>(
+fn accumulate_bf16<S: Float, NL: Size, NR: Size>(
     sums: &mut Array<Vector<f32, Const<2>>>,
     staged_lhs: &Shared<[Vector<S, NL>]>,
     staged_rhs: &Shared<[Vector<S, NR>]>,
@@ -310,7 +312,7 @@ pub(crate) fn write<O: Float, NO: Size>(
             if in_bounds && row < sizes.m as usize && column < sizes.n as usize {
                 let from = begin + (y % 8) * row_stride + x;
                 let mut value = Vector::<f32, NO>::empty();
-                if comptime!(plan.form.tensor_cores) {
+                if comptime!(plan.form.arithmetic.uses_tensor_cores()) {
                     value = staged.with_vector_size::<NO>()[from / lanes];
                 } else {
                     // WGSL reads shared memory with the declared type only.
@@ -343,7 +345,7 @@ pub(crate) fn write<O: Float, NO: Size>(
 /// Synchronizes the plane, or the cube where no plane is known.
 #[cube]
 fn wait_for_plane(#[comptime] plan: MatmulPlan) {
-    if comptime!(plan.form.tensor_cores) {
+    if comptime!(plan.form.arithmetic.uses_tensor_cores()) {
         sync_plane();
     } else {
         sync_cube();
