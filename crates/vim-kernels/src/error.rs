@@ -24,6 +24,14 @@ pub enum KernelError {
         /// The precision requested.
         precision: Precision,
     },
+    /// The launches of a computation are not recorded, or not replayed.
+    #[error("{device} replays no graph: {why}")]
+    NoGraph {
+        /// The device.
+        device: String,
+        /// What is in the way, in one line.
+        why: String,
+    },
     /// Two shapes that must agree do not.
     #[error("{operation}: `{tensor}` has shape {got:?}, expected {expected}")]
     Shape {

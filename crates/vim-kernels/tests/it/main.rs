@@ -11,6 +11,7 @@ mod discretization;
 mod dispatch;
 mod full_scan;
 mod golden;
+mod graph;
 mod image_batch;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod multi_tensor;

@@ -1,0 +1,173 @@
+//! Recording and replay by CubeCL: a graph of CUDA, or launches that wgpu encodes again.
+
+#![expect(unsafe_code, reason = "launching a kernel without bounds checks, and a graph")]
+
+use std::marker::PhantomData;
+
+use burn::backend::TensorMetadata;
+use burn::tensor::{Device, Shape, Tensor};
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::client::{self, Client};
+use cubecl::prelude::*;
+
+use super::no_graph;
+use crate::cube::{cubes, dense, elem, empty};
+use crate::error::KernelError;
+
+/// Units of a cube.
+const UNITS: u32 = 256;
+/// Runs before the recorded one: the first compiles and allocates, the second finds what it needs.
+const WARM_UP: usize = 2;
+/// Recordings that are tried. One is given up if a buffer is asked for while all that the runs
+/// before it left are in use, which depends on how far the host is ahead of the device's thread.
+const ATTEMPTS: usize = 4;
+
+/// See [`Graph`](super::Graph).
+#[derive(Debug)]
+pub(super) struct Recorded<const I: usize, const O: usize> {
+    device: Device,
+    /// The buffers that the launches read and write, dense.
+    input: CubeTensor,
+    output: CubeTensor,
+    graph: client::Graph,
+    /// Neither `Send` nor `Sync`: the stream is that of the thread.
+    _on_its_thread: PhantomData<*const ()>,
+}
+
+impl<const I: usize, const O: usize> Recorded<I, O> {
+    pub(super) fn capture<E: From<KernelError>>(
+        like: Tensor<I>,
+        forward: &impl Fn(Tensor<I>) -> Result<Tensor<O>, E>,
+    ) -> Result<Self, E> {
+        let device = like.device();
+        let input = copied(&dense(primitive(like)));
+        let client = input.client.clone();
+        let run = || {
+            let y = forward(Tensor::from_primitive::<CubeBackend>(input.clone()));
+            y.map(|y| dense(primitive(y)))
+        };
+        let mut attempt = 1;
+        let (graph, output) = loop {
+            match record(&client, &device, &run)? {
+                Ok(recorded) => break recorded,
+                Err(why) if attempt == ATTEMPTS => return Err(no_graph(&device, why).into()),
+                Err(_) => attempt += 1,
+            }
+        };
+        Ok(Self { device, input, output, graph, _on_its_thread: PhantomData })
+    }
+
+    pub(super) fn replay(&self, input: Tensor<I>) -> Result<Tensor<O>, KernelError> {
+        copy(&dense(primitive(input)), &self.input);
+        // SAFETY: what the launches read is owned by `self` or borrowed by the closure beside it,
+        // and CubeCL keeps the pages of all buffers that they touch while the graph lives. Those
+        // that they write are known to nobody else, and the copies before and after are on the same
+        // stream, as `self` does not leave its thread.
+        unsafe { self.graph.replay() }.map_err(|error| no_graph(&self.device, line(&error)))?;
+        Ok(Tensor::from_primitive::<CubeBackend>(copied(&self.output)))
+    }
+}
+
+/// Runs `run` to warm up, then records it. The inner error is why the device recorded nothing.
+fn record<T, E>(
+    client: &Client,
+    device: &Device,
+    run: &impl Fn() -> Result<T, E>,
+) -> Result<Result<(client::Graph, T), String>, E> {
+    if let Err(error) = client.graph_prepare() {
+        return Ok(Err(line(&error)));
+    }
+    let window = Window(Some(client));
+    for _ in 0..WARM_UP {
+        let y = run()?;
+        if let Err(error) = device.sync() {
+            return Ok(Err(line(&error)));
+        }
+        drop(y);
+    }
+    if let Err(error) = client.start_capture() {
+        return Ok(Err(line(&error)));
+    }
+    let y = run()?;
+    Ok(window.close().map(|graph| (graph, y)).map_err(|error| line(&error)))
+}
+
+/// From the preparation of a recording to its end, which must not be left out: the stream would go
+/// on recording instead of computing.
+struct Window<'a>(Option<&'a Client>);
+
+impl Window<'_> {
+    fn close(mut self) -> Result<client::Graph, impl std::fmt::Display> {
+        let client = self.0.take().expect("invariant: only this and `drop` take it");
+        client.stop_capture()
+    }
+}
+
+impl Drop for Window<'_> {
+    fn drop(&mut self) {
+        // Something else failed, and is reported; this ends the recording whatever it returns.
+        if let Some(client) = self.0 {
+            drop(client.stop_capture());
+        }
+    }
+}
+
+/// An error in one line, without its backtrace.
+fn line(error: &impl std::fmt::Display) -> String {
+    let text = error.to_string();
+    let text = text.split("Backtrace:").next().unwrap_or_default();
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn primitive<const R: usize>(tensor: Tensor<R>) -> CubeTensor {
+    let tensor = tensor.try_into_primitive::<CubeBackend>();
+    tensor.expect("invariant: the tensor is where kernels in CubeCL run, without autodiff")
+}
+
+#[cube(launch_unchecked, address_type = "dynamic")]
+fn copy_kernel<F: Float, N: Size>(
+    from: &[Vector<F, N>],
+    to: &mut [Vector<F, N>],
+    count: usize,
+    #[define(F)] _dtype: ElemType,
+) {
+    let at = ABSOLUTE_POS;
+    if at < count {
+        to[at] = from[at];
+    }
+}
+
+/// Copies a dense tensor into another of its size and type.
+fn copy(from: &CubeTensor, to: &CubeTensor) {
+    let elements = from.shape().num_elements();
+    let size = from.dtype.size();
+    let begin = from.handle.offset_start.unwrap_or(0) as usize;
+    let fits =
+        |n: &usize| n * size <= 16 && elements.is_multiple_of(*n) && begin.is_multiple_of(n * size);
+    let lanes = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
+    let count = elements / lanes;
+    let client = to.client.clone();
+    // SAFETY: both are dense and have as many elements; units beyond do nothing.
+    unsafe {
+        copy_kernel::launch_unchecked(
+            &client,
+            cubes(&client, count.div_ceil(UNITS as usize)),
+            CubeDim::new_1d(UNITS),
+            from.required_address_type(),
+            lanes,
+            from.clone().into_buffer_arg(),
+            to.clone().into_buffer_arg(),
+            count,
+            elem(from),
+        );
+    }
+}
+
+/// A dense tensor in a buffer of its own.
+fn copied(tensor: &CubeTensor) -> CubeTensor {
+    let shape: Vec<usize> = tensor.shape().iter().copied().collect();
+    let to = empty(tensor, Shape::from(shape), tensor.dtype);
+    copy(tensor, &to);
+    to
+}

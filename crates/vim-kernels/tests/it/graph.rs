@@ -1,0 +1,112 @@
+//! What a graph replays is what its launches compute, and what cannot be recorded says so.
+
+use burn::tensor::{Device, Tensor};
+use vim_kernels::{Graph, KernelChoice, KernelError, Precision, add_rms_norm, has_kernel, linear};
+
+use crate::support::{devices, tensor, values};
+
+const SHAPE: [usize; 3] = [2, 7, 12];
+
+fn numbers(count: usize, step: f64) -> Vec<f64> {
+    (0..count).map(|i| f64::from(((i as f64) * step).sin() as f32)).collect()
+}
+
+fn input(step: f64, device: &Device) -> Tensor<3> {
+    tensor(&numbers(SHAPE.iter().product(), step), SHAPE, device)
+}
+
+/// Devices with launches to record.
+fn gpus() -> Vec<Device> {
+    devices().into_iter().filter(|device| *device != Device::flex()).collect()
+}
+
+/// A norm, a product, an operation of Burn, and a slice.
+fn layers(device: &Device) -> impl Fn(Tensor<3>) -> Result<Tensor<3>, KernelError> + use<> {
+    let gain = tensor(&numbers(12, 0.7), [12], device);
+    let weight = tensor(&numbers(12 * 20, 0.3), [12, 20], device);
+    move |x| {
+        let (normed, sum) = add_rms_norm(x, None, gain.clone(), 1e-5, KernelChoice::Auto)?;
+        let wide = linear(normed + sum * 0.5, weight.clone(), None, Precision::F32)?;
+        Ok(wide.exp().narrow(2, 3, 5))
+    }
+}
+
+#[test]
+fn a_replay_has_the_bits_of_the_launches() {
+    for device in gpus() {
+        let forward = layers(&device);
+        let graph = Graph::capture(input(0.1, &device), &forward).unwrap();
+        let mut replayed = Vec::new();
+        for step in [0.1, 0.23, 0.31] {
+            replayed.push(graph.replay(input(step, &device)).unwrap());
+            // Memory that others take in between is none of the graph's.
+            let launched = forward(input(step + 1.0, &device)).unwrap();
+            assert_eq!(launched.dims(), [2, 7, 5]);
+        }
+        // Read after the last replay: each has its own result.
+        for (step, replayed) in [0.1, 0.23, 0.31].into_iter().zip(replayed) {
+            let launched = forward(input(step, &device)).unwrap();
+            assert_eq!(values(replayed), values(launched), "{device:?} {step}");
+        }
+    }
+}
+
+#[test]
+fn an_error_of_the_pass_is_returned_and_ends_the_recording() {
+    for device in gpus() {
+        let narrow = tensor(&numbers(11 * 4, 0.3), [11, 4], &device);
+        let wrong = |x| linear(x, narrow.clone(), None, Precision::F32);
+        let error = Graph::capture(input(0.1, &device), wrong).map(|_| ()).unwrap_err();
+        assert!(matches!(error, KernelError::Shape { operation: "linear", .. }), "{error}");
+        // The device computes, and records, as before.
+        let forward = layers(&device);
+        let graph = Graph::capture(input(0.1, &device), &forward).unwrap();
+        let [replayed, launched] =
+            [graph.replay(input(0.2, &device)), forward(input(0.2, &device))].map(Result::unwrap);
+        assert_eq!(values(replayed), values(launched));
+    }
+}
+
+#[test]
+fn what_reads_a_result_is_not_recorded() {
+    for device in gpus() {
+        let reads = |x: Tensor<3>| {
+            let sum: f32 = x.clone().sum().into_data().iter::<f32>().sum();
+            Ok::<_, KernelError>(x * sum)
+        };
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            Graph::capture(input(0.1, &device), reads).map(|_| ())
+        }));
+        assert!(!matches!(caught, Ok(Ok(()))), "{device:?}");
+        // Neither way leaves the device recording.
+        let forward = layers(&device);
+        let launched = forward(input(0.2, &device)).unwrap();
+        let graph = Graph::capture(input(0.1, &device), &forward).unwrap();
+        assert_eq!(values(graph.replay(input(0.2, &device)).unwrap()), values(launched));
+    }
+}
+
+#[test]
+fn another_input_is_an_error() {
+    for device in gpus() {
+        let graph = Graph::capture(input(0.1, &device), layers(&device)).unwrap();
+        let error = graph.replay(Tensor::zeros([2, 7, 13], &device)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "Graph: `input` has shape [2, 7, 13], expected [2, 7, 12], as recorded"
+        );
+    }
+}
+
+#[test]
+fn a_device_that_records_nothing_says_so() {
+    let device = Device::flex();
+    assert!(has_kernel(&device));
+    let error = Graph::capture(input(0.1, &device), layers(&device)).map(|_| ()).unwrap_err();
+    assert_eq!(error.to_string(), "the CPU replays no graph: its backend records no launches");
+    for device in gpus() {
+        let device = device.autodiff();
+        let error = Graph::capture(input(0.1, &device), layers(&device)).map(|_| ()).unwrap_err();
+        assert!(error.to_string().ends_with("gradients are tracked"), "{error}");
+    }
+}
