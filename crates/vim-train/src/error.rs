@@ -198,7 +198,9 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
 impl Failure for KernelError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::NoKernel { .. } | Self::NoPrecision { .. } => code::UNAVAILABLE,
+            Self::NoKernel { .. } | Self::NoPrecision { .. } | Self::NoGraph { .. } => {
+                code::UNAVAILABLE
+            }
             Self::TooLarge { .. } => code::CONFIG,
             Self::Shape { .. }
             | Self::Complex { .. }

@@ -14,7 +14,11 @@ use crate::support::{
 
 /// `bench` on the debug configuration, on the CPU, two steps a row.
 fn bench(more: &[&str]) -> Output {
-    let few = ["--device", "cpu", "--warmup", "1", "--steps", "2", "--classes", "12"];
+    bench_on("cpu", more)
+}
+
+fn bench_on(device: &str, more: &[&str]) -> Output {
+    let few = ["--device", device, "--warmup", "1", "--steps", "2", "--classes", "12"];
     let mut command = vim_train(&["bench"]);
     command.arg(repository("configs/debug.toml")).args(few).args(more).output().unwrap()
 }
@@ -94,6 +98,33 @@ fn a_row_that_does_not_run_gives_its_reason_and_the_others_go_on() {
     );
     assert_eq!(error(3), Some("not tried: a batch of 1 did not run"));
     assert!(rows[3].get("latency").is_none() && rows[3].get("throughput").is_none());
+}
+
+#[test]
+fn a_forward_pass_is_replayed_or_the_row_says_why_not() {
+    let output = bench(&["--mode", "infer", "--graph", "--batch", "1,2", "--json"]);
+    assert_code(&output, 0);
+    let document = parsed(&output);
+    let row = &document["results"][0];
+    assert_eq!((&row["graph"], row.get("latency")), (&json!(true), None));
+    assert_eq!(row["error"], "the CPU replays no graph: its backend records no launches");
+
+    for (mode, reason) in [("both", "add --mode infer"), ("train", "add --mode infer")] {
+        let output = bench(&["--mode", mode, "--graph"]);
+        assert_says(&output, 1, &["--graph: a forward pass alone is recorded", reason]);
+    }
+}
+
+// On lavapipe where no GPU is: the row compares the bits of the logits before it is timed.
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_graph_of_launches_is_timed() {
+    let output = bench_on("wgpu", &["--mode", "infer", "--graph", "--batch", "1", "--json"]);
+    assert_code(&output, 0);
+    let document = parsed(&output);
+    let row = &document["results"][0];
+    assert!(row.get("error").is_none() && row["graph"] == true, "{row}");
+    assert!(row["latency"]["median_ms"].as_f64().unwrap() > 0.0);
 }
 
 #[test]

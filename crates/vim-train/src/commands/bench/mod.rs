@@ -5,6 +5,7 @@
 //! and plots. `scaling.rs` measures a training step on several numbers of GPUs.
 
 mod compare;
+mod graph;
 mod rows;
 mod scaling;
 mod subject;
@@ -27,6 +28,7 @@ Examples:
   vim-train bench configs/vim_tiny_imagenet.toml                     the file's method, both modes, batches 1 to 512
   vim-train bench configs/vim_tiny_imagenet.toml --methods all --mode infer -o infer.json
   vim-train bench configs/vim_tiny_imagenet.toml --image-size 1248 --batch 1,2,4,8 --device cuda:1
+  vim-train bench configs/vim_tiny_imagenet.toml --mode infer --graph --batch 1,8      a forward pass as one launch
   vim-train bench configs/debug.toml --batch 1,8 --steps 5 --json    on any machine, in seconds
   vim-train bench configs/vim_tiny_ade20k_60k.toml --mode slide    windows over a picture of 683x512 px
   vim-train bench compare infer.json -o compared                     CSV files, a table in Markdown, plots
@@ -75,6 +77,11 @@ struct MeasureArgs {
     /// What to measure.
     #[arg(long, value_enum, value_name = "MODE", default_value_t)]
     mode: ModeChoice,
+    /// With --mode infer of a classifier: record the launches of a forward pass and replay them as
+    /// one graph. A row that cannot be recorded, or whose logits differ from those of the launches
+    /// in a bit, gives its reason instead of times.
+    #[arg(long)]
+    graph: bool,
     /// Images a step, as in 1,8,64. Left out: 1 to 512, and 1 with --mode slide, as an evaluation
     /// slides over each picture by itself.
     #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = count)]
@@ -286,6 +293,9 @@ struct Row {
     /// The discretization, or one per direction.
     method: String,
     mode: Mode,
+    /// Whether the step replays a graph of recorded launches.
+    #[serde(default)]
+    graph: bool,
     batch: usize,
     /// A square's side, or height and width; of `slide`, the picture's.
     image_size: serde_json::Value,

@@ -38,7 +38,10 @@ pub(super) fn run(args: &MeasureArgs) -> Result<(), Error> {
     let picture = ImageSize { height, width };
     let subjects = configs
         .iter()
-        .map(|config| Subject::new(config, &chosen.device, classes, picture))
+        .map(|config| {
+            let subject = Subject::new(config, &chosen.device, classes, picture)?;
+            if args.graph { subject.with_graph(args.mode) } else { Ok(subject) }
+        })
         .collect::<Result<Vec<_>, _>>()?;
     let mut batches = args.batch.clone().unwrap_or_else(|| args.mode.batches());
     batches.sort_unstable();
@@ -47,7 +50,7 @@ pub(super) fn run(args: &MeasureArgs) -> Result<(), Error> {
     let mut document = document(args, first, &chosen, classes)?;
     let total = subjects.len() * modes.len() * batches.len();
     let shown = Shown::new(total, args.json);
-    shown.print(&head(&document, &chosen.name))?;
+    shown.print(&head(&document, &chosen.name, args.graph))?;
     let bench = Bench { chosen: &chosen, before: held(), plan: plan(args)? };
     for subject in &subjects {
         for &mode in modes {
@@ -138,6 +141,7 @@ impl Bench<'_> {
         let mut row = Row {
             method: model.method_label(),
             mode,
+            graph: subject.graph,
             batch,
             image_size: serde_json::to_value(subject.image_size(mode))
                 .map_err(|error| Error::internal(format!("a size has no JSON form: {error}")))?,
@@ -238,10 +242,11 @@ impl Shown {
 }
 
 /// The heading: model, device and column names.
-fn head(document: &Document, device: &str) -> String {
+fn head(document: &Document, device: &str, graph: bool) -> String {
     let hardware = document.hardware.as_deref().unwrap_or("unnamed hardware");
+    let graph = if graph { ", forward passes as graphs" } else { "" };
     format!(
-        "bench of {} ({} classes) on {device} ({hardware})\n\n{:<12}{:<6}{:>6}{:>11} [{:>9} {:>9}]{:>10}{:>10}{:>10}{:>9}",
+        "bench of {} ({} classes) on {device} ({hardware}){graph}\n\n{:<12}{:<6}{:>6}{:>11} [{:>9} {:>9}]{:>10}{:>10}{:>10}{:>9}",
         document.config,
         document.num_classes,
         "method",

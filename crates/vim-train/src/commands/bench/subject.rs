@@ -7,7 +7,8 @@ use vim_comm::Comm;
 use vim_dense::predicted;
 use vim_model::{ImageSize, VimConfig};
 
-use super::{Latency, Mode, Throughput};
+use super::graph::record;
+use super::{Latency, Mode, ModeChoice, Throughput};
 use crate::commands::profile::timer::quantile;
 use crate::config::{Config, TaskKind};
 use crate::device::memory::{device_memory, peak_resident, reset_peak, resident};
@@ -32,6 +33,8 @@ pub(super) struct Subject<'a> {
     pub(super) classes: usize,
     /// The size of the pictures that windows slide over.
     pub(super) picture: ImageSize,
+    /// Whether a forward pass is recorded once and replayed.
+    pub(super) graph: bool,
     device: &'a Device,
     /// The ranks that train together.
     comm: Comm,
@@ -57,7 +60,23 @@ impl<'a> Subject<'a> {
         };
         config.model.ssm.scan.resolve(device)?;
         config.train.precision.check(device)?;
-        Ok(Self { config, model, classes, picture, device, comm: Comm::single() })
+        Ok(Self { config, model, classes, picture, graph: false, device, comm: Comm::single() })
+    }
+
+    /// The same, its forward passes recorded and replayed.
+    pub(super) fn with_graph(self, mode: ModeChoice) -> Result<Self, Error> {
+        let reason = match (mode, self.config.task) {
+            (ModeChoice::Infer, TaskKind::Classification) => {
+                return Ok(Self { graph: true, ..self });
+            }
+            (ModeChoice::Infer, TaskKind::Segmentation | TaskKind::Detection) => {
+                "of task = \"classification\" alone a forward pass is recorded"
+            }
+            (ModeChoice::Train | ModeChoice::Both | ModeChoice::Slide, _) => {
+                "a forward pass alone is recorded: add --mode infer"
+            }
+        };
+        Err(Error::failed(format!("--graph: {reason}")))
     }
 
     /// The same, trained together with other ranks, on a shard each.
@@ -103,7 +122,12 @@ impl<'a> Subject<'a> {
         let objective = Classifier::without_data(self.config, self.classes, &self.comm)?;
         let model = objective.init(self.device)?;
         let images = self.images(batch, Mode::Infer);
-        self.infer(batch, plan, meter, || Ok(model.forward(images.clone())?.abs().sum()))
+        let sum = |logits: Tensor<2>| logits.abs().sum();
+        if self.graph {
+            let graph = record(&model, &images)?;
+            return self.infer(batch, plan, meter, || Ok(sum(graph.replay(images.clone())?)));
+        }
+        self.infer(batch, plan, meter, || Ok(sum(model.forward(images.clone())?)))
     }
 
     /// Images to detections with masks, which the host chooses.
