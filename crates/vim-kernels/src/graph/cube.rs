@@ -11,6 +11,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::{self, Client};
 use cubecl::prelude::*;
 
+use super::constants::{Keeper, constant};
 use super::no_graph;
 use crate::cube::{cubes, dense, elem, empty};
 use crate::error::KernelError;
@@ -31,6 +32,8 @@ pub(super) struct Recorded<const I: usize, const O: usize> {
     input: CubeTensor,
     output: CubeTensor,
     graph: client::Graph,
+    /// What the launches read beside what the computation owns.
+    _constants: Vec<CubeTensor>,
     /// Neither `Send` nor `Sync`: the stream is that of the thread.
     _on_its_thread: PhantomData<*const ()>,
 }
@@ -42,20 +45,20 @@ impl<const I: usize, const O: usize> Recorded<I, O> {
     ) -> Result<Self, E> {
         let device = like.device();
         let input = copied(&dense(primitive(like)));
-        let client = input.client.clone();
         let run = || {
             let y = forward(Tensor::from_primitive::<CubeBackend>(input.clone()));
             y.map(|y| dense(primitive(y)))
         };
         let mut attempt = 1;
-        let (graph, output) = loop {
-            match record(&client, &device, &run)? {
+        let (graph, output, constants) = loop {
+            match record(&input, &device, &run)? {
                 Ok(recorded) => break recorded,
                 Err(why) if attempt == ATTEMPTS => return Err(no_graph(&device, why).into()),
                 Err(_) => attempt += 1,
             }
         };
-        Ok(Self { device, input, output, graph, _on_its_thread: PhantomData })
+        let (_constants, _on_its_thread) = (constants, PhantomData);
+        Ok(Self { device, input, output, graph, _constants, _on_its_thread })
     }
 
     pub(super) fn replay(&self, input: Tensor<I>) -> Result<Tensor<O>, KernelError> {
@@ -69,12 +72,18 @@ impl<const I: usize, const O: usize> Recorded<I, O> {
     }
 }
 
-/// Runs `run` to warm up, then records it. The inner error is why the device recorded nothing.
+/// A graph, what the recorded run returned and the constants that it reads; or why the device
+/// recorded nothing.
+type Attempt<T> = Result<(client::Graph, T, Vec<CubeTensor>), String>;
+
+/// Runs `run` to warm up, then records it.
 fn record<T, E>(
-    client: &Client,
+    input: &CubeTensor,
     device: &Device,
     run: &impl Fn() -> Result<T, E>,
-) -> Result<Result<(client::Graph, T), String>, E> {
+) -> Result<Attempt<T>, E> {
+    let client = &input.client;
+    let keeper = Keeper::of(input);
     if let Err(error) = client.graph_prepare() {
         return Ok(Err(line(&error)));
     }
@@ -86,11 +95,13 @@ fn record<T, E>(
         }
         drop(y);
     }
+    keeper.close();
     if let Err(error) = client.start_capture() {
         return Ok(Err(line(&error)));
     }
     let y = run()?;
-    Ok(window.close().map(|graph| (graph, y)).map_err(|error| line(&error)))
+    let graph = window.close().map_err(|error| line(&error));
+    Ok(graph.map(|graph| (graph, y, keeper.kept())))
 }
 
 /// From the preparation of a recording to its end, which must not be left out: the stream would go
@@ -120,7 +131,16 @@ fn line(error: &impl std::fmt::Display) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn primitive<const R: usize>(tensor: Tensor<R>) -> CubeTensor {
+/// See [`half`](super::half).
+pub(super) fn half(weight: Tensor<2>) -> Tensor<2> {
+    let weight = primitive(weight);
+    let [half] = constant("half", &[&weight], || {
+        [primitive(Tensor::<2>::from_primitive::<CubeBackend>(weight.clone()) * 0.5)]
+    });
+    Tensor::from_primitive::<CubeBackend>(half)
+}
+
+pub(super) fn primitive<const R: usize>(tensor: Tensor<R>) -> CubeTensor {
     let tensor = tensor.try_into_primitive::<CubeBackend>();
     tensor.expect("invariant: the tensor is where kernels in CubeCL run, without autodiff")
 }

@@ -4,7 +4,12 @@
 //! run. CUDA records the launches into a graph, which is then launched as one.
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod constants;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) use constants::constant;
 
 use burn::tensor::{Device, Tensor};
 
@@ -17,8 +22,10 @@ const OPERATION: &str = "Graph";
 /// The launches of a computation of one tensor from another, recorded on a GPU.
 ///
 /// A replay runs the same kernels on the same memory as the recorded pass, so its result has the
-/// same bits. That memory stays reserved while the graph lives. A graph stays on the thread that
-/// recorded it: a thread's launches are in order among each other, those of two threads are not.
+/// same bits. What operations of this crate first make of their weights, such as a rounded copy, is
+/// made once, before the recording. All this memory stays reserved while the graph lives. A graph
+/// stays on the thread that recorded it: a thread's launches are in order among each other, those
+/// of two threads are not.
 ///
 /// ```
 /// use burn::tensor::{Device, Tensor};
@@ -27,7 +34,9 @@ const OPERATION: &str = "Graph";
 /// let device = Device::flex(); // or a GPU
 /// let gain = Tensor::<1>::ones([8], &device);
 /// let x = Tensor::<3>::ones([1, 4, 8], &device);
-/// let norm = |x| Ok(add_rms_norm(x, None, gain.clone(), 1e-5, KernelChoice::Auto)?.0);
+/// let norm = |x: Tensor<3>| {
+///     Ok(add_rms_norm(x, None, gain.clone(), 1e-5, KernelChoice::Auto)?.0)
+/// };
 /// match Graph::capture(x.clone(), norm) {
 ///     Ok(graph) => assert_eq!(graph.replay(x)?.dims(), [1, 4, 8]),
 ///     Err(KernelError::NoGraph { why, .. }) => println!("kernel by kernel: {why}"),
@@ -90,6 +99,17 @@ impl<F, const I: usize, const O: usize> Graph<F, I, O> {
     }
 }
 
+/// Half of a weight: in a graph a constant, which is computed before it is recorded.
+#[must_use]
+pub fn half(weight: Tensor<2>) -> Tensor<2> {
+    let device = weight.device();
+    if runs_cubecl(&device) && !device.is_autodiff() {
+        on_cubecl::half(weight)
+    } else {
+        weight * 0.5
+    }
+}
+
 /// The error that nothing is recorded on `device`.
 fn no_graph(device: &Device, why: impl Into<String>) -> KernelError {
     KernelError::NoGraph { device: device_name(device), why: why.into() }
@@ -117,5 +137,9 @@ mod on_cubecl {
         pub(super) fn replay(&self, _: Tensor<I>) -> Result<Tensor<O>, KernelError> {
             match *self {}
         }
+    }
+
+    pub(super) fn half(_: Tensor<2>) -> Tensor<2> {
+        unreachable!("no device of this build has kernels in CubeCL")
     }
 }

@@ -13,6 +13,7 @@ use super::{MixerArguments, MixerSpec};
 use crate::conv::{Taps, conv_bidirectional, conv_bidirectional_backward};
 use crate::cube::halves::add_halves;
 use crate::cube::{cubes, dense, empty};
+use crate::graph::constant;
 use crate::matmul::cube::{Matrix, Output, activations, gather_weights, multiply, weight_gradient};
 use crate::op::{Forward, FusedOp, Tensors};
 use crate::precision::Precision;
@@ -91,6 +92,17 @@ fn prepare_weights(
 /// gains and the step biases.
 fn prepared(inputs: &Inputs, precision: Precision) -> [CubeTensor; 4] {
     let [fwd, rev] = DIRECTIONS;
+    let what = match precision {
+        Precision::Bf16 => "weights in bf16",
+        Precision::F32 | Precision::Tf32 => "weights in f32",
+    };
+    let weights = [2, 3, 4, 5, 6].map(|i| [&inputs[fwd + i], &inputs[rev + i]]);
+    constant(what, weights.as_flattened(), || prepare(inputs, precision))
+}
+
+/// Computes what [`prepared`] returns.
+fn prepare(inputs: &Inputs, precision: Precision) -> [CubeTensor; 4] {
+    let [fwd, rev] = DIRECTIONS;
     let matrix = |i: usize| Matrix::weight(&inputs[i]);
     let projections = [matrix(fwd + 2), matrix(rev + 2), matrix(fwd + 3), matrix(rev + 3)];
     let own = |i: usize| dense(inputs[i].clone());
@@ -131,8 +143,10 @@ impl Weights {
             Matrix::within(&projections, size, begin, size[1]).pair(size[0] * size[1])
         };
         Self {
-            taps: DIRECTIONS
-                .map(|direction| [direction, direction + 1].map(|i| dense(inputs[i].clone()))),
+            taps: DIRECTIONS.map(|direction| {
+                let taps = [direction, direction + 1].map(|i| &inputs[i]);
+                constant("taps", &taps, || taps.map(|weight| dense(weight.clone())))
+            }),
             x_proj: pair(x_proj, 0),
             dt_proj: pair(dt_proj, 2 * x_proj[0] * x_proj[1]),
             a,

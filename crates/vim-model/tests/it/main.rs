@@ -9,6 +9,8 @@ mod drop_path;
 mod features;
 mod full_a;
 mod golden;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod graph;
 mod import;
 mod infer;
 mod init;

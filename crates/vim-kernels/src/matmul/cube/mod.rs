@@ -29,6 +29,7 @@ use cubecl::prelude::*;
 use super::{LinearArguments, LinearSpec};
 use crate::cube::strides::fits_u32_index;
 use crate::cube::{dense, elem, empty};
+use crate::graph::constant;
 use crate::op::{Forward, FusedOp};
 use crate::precision::Precision;
 use arithmetic::Arithmetic;
@@ -74,7 +75,11 @@ impl Matrix {
     pub(crate) fn rounded_weight(tensor: &CubeTensor, precision: Precision) -> CubeTensor {
         match precision {
             Precision::F32 | Precision::Tf32 => tensor.clone(),
-            Precision::Bf16 => rounded(&Self::weight(tensor)).buffer,
+            Precision::Bf16 => {
+                let [rounded] =
+                    constant("rounded", &[tensor], || [rounded(&Self::weight(tensor)).buffer]);
+                rounded
+            }
         }
     }
 

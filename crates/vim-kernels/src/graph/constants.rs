@@ -1,0 +1,168 @@
+//! Forms of weights that a graph has no launches for: they are computed before it is recorded.
+
+use std::cell::RefCell;
+
+use burn::backend::TensorMetadata;
+use burn::tensor::DType;
+use burn_cubecl::tensor::CubeTensor;
+
+/// Where a tensor lies. Of a buffer that is gone no later one has the number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    buffer: usize,
+    begin: u64,
+    shape: Vec<usize>,
+    strides: Vec<usize>,
+    dtype: DType,
+}
+
+impl Place {
+    fn of(tensor: &CubeTensor) -> Self {
+        Self {
+            buffer: buffer(tensor),
+            begin: tensor.handle.offset_start.unwrap_or(0),
+            shape: tensor.shape().iter().copied().collect(),
+            strides: tensor.meta.strides().to_vec(),
+            dtype: tensor.dtype,
+        }
+    }
+}
+
+fn buffer(tensor: &CubeTensor) -> usize {
+    tensor.handle.memory.descriptor().id.value
+}
+
+/// What was made of weights, and from which.
+#[derive(Debug)]
+struct Constant {
+    what: &'static str,
+    of: Vec<Place>,
+    made: Vec<CubeTensor>,
+    /// Whether the recorded pass reads it.
+    is_read: bool,
+}
+
+/// The state between the first run of a computation and the end of its recording.
+#[derive(Debug)]
+struct Constants {
+    /// The buffer whose contents change from replay to replay.
+    input: usize,
+    /// Launches run, so that what they write can be kept.
+    is_warming_up: bool,
+    all: Vec<Constant>,
+}
+
+thread_local! {
+    static CONSTANTS: RefCell<Option<Constants>> = const { RefCell::new(None) };
+}
+
+/// Keeps what is made of weights while it lives, for a graph with this `input`.
+pub(super) struct Keeper;
+
+impl Keeper {
+    pub(super) fn of(input: &CubeTensor) -> Self {
+        let fresh = Constants { input: buffer(input), is_warming_up: true, all: Vec::new() };
+        CONSTANTS.set(Some(fresh));
+        Self
+    }
+
+    /// From here on launches do not run: nothing more is kept.
+    pub(super) fn close(&self) {
+        CONSTANTS.with_borrow_mut(|constants| {
+            if let Some(constants) = constants {
+                constants.is_warming_up = false;
+            }
+        });
+    }
+
+    /// What the recorded pass reads.
+    pub(super) fn kept(self) -> Vec<CubeTensor> {
+        let constants = CONSTANTS.take().map(|constants| constants.all).unwrap_or_default();
+        constants.into_iter().filter(|one| one.is_read).flat_map(|one| one.made).collect()
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        CONSTANTS.set(None);
+    }
+}
+
+/// What `make` returns, a function of the weights `of` alone that `what` names.
+///
+/// Computed at each call, except while a graph is recorded: then once, before the recording. A
+/// weight that the computation itself makes is another buffer in each of its passes, so it is no
+/// constant, and neither is the graph's input.
+pub(crate) fn constant<const N: usize>(
+    what: &'static str,
+    of: &[&CubeTensor],
+    make: impl FnOnce() -> [CubeTensor; N],
+) -> [CubeTensor; N] {
+    let found = CONSTANTS.with_borrow_mut(|constants| {
+        let constants = constants.as_mut()?;
+        let is_warming_up = constants.is_warming_up;
+        let places: Vec<Place> = of.iter().map(|tensor| Place::of(tensor)).collect();
+        let one = constants.all.iter_mut().find(|one| one.what == what && one.of == places)?;
+        one.is_read |= !is_warming_up;
+        one.made.clone().try_into().ok()
+    });
+    found.unwrap_or_else(|| {
+        let made = make();
+        CONSTANTS.with_borrow_mut(|constants| {
+            if let Some(constants) = constants
+                && constants.is_warming_up
+                && of.iter().all(|tensor| buffer(tensor) != constants.input)
+            {
+                let of = of.iter().map(|tensor| Place::of(tensor)).collect();
+                constants.all.push(Constant { what, of, made: made.to_vec(), is_read: false });
+            }
+        });
+        made
+    })
+}
+
+#[cfg(all(test, feature = "wgpu"))]
+mod tests {
+    use std::cell::Cell;
+
+    use burn::tensor::{Device, Tensor};
+
+    use super::super::cube::primitive;
+    use super::*;
+
+    #[test]
+    fn a_weight_is_made_once_before_the_recording() {
+        let device = Device::default();
+        let ones = |size| primitive(Tensor::<1>::ones([size], &device));
+        let (input, weight, made) = (ones(3), ones(4), Cell::new(0));
+        let make = |what, of: &CubeTensor| {
+            let [one] = constant(what, &[of], || {
+                made.set(made.get() + 1);
+                [ones(5)]
+            });
+            buffer(&one)
+        };
+        let anew = |what, of: &CubeTensor| {
+            let before = made.get();
+            make(what, of);
+            made.get() > before
+        };
+        assert!(anew("a", &weight) && anew("a", &weight), "no graph is recorded");
+
+        let keeper = Keeper::of(&input);
+        let kept = make("a", &weight);
+        assert!(!anew("a", &weight));
+        assert!(anew("b", &weight), "another function");
+        assert!(anew("a", &ones(4)), "another buffer");
+        assert!(anew("a", &input) && anew("a", &input), "it changes from replay to replay");
+        let part = CubeTensor { handle: weight.handle.clone().offset_start(4), ..weight.clone() };
+        assert!(anew("a", &part), "another part of the buffer");
+
+        keeper.close();
+        assert_eq!(make("a", &weight), kept);
+        assert!(anew("c", &weight) && anew("c", &weight), "what is recorded has not run");
+        let kept_of_it: Vec<_> = keeper.kept().iter().map(buffer).collect();
+        assert_eq!(kept_of_it, [kept], "the rest is not read");
+        assert!(anew("a", &weight), "the recording has ended");
+    }
+}
