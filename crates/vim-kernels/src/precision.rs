@@ -15,8 +15,8 @@ use strum::{Display, VariantArray};
 #[strum(serialize_all = "lowercase")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
-    /// f32 throughout, matrix products included: NVIDIA tensor cores multiply a factor as the sum of
-    /// two numbers, to 23 bits of significand.
+    /// f32 throughout, matrix products included: NVIDIA tensor cores multiply a factor as the sum
+    /// of two numbers, to 23 bits of significand.
     #[default]
     F32,
     /// f32, but the operands of a matrix product are rounded to 11 bits on NVIDIA tensor cores. On

@@ -48,7 +48,8 @@ pub(super) fn plane_begin(#[comptime] plan: MatmulPlan) -> (usize, usize) {
     (row, column)
 }
 
-/// Of bf16 on tensor cores, sixteen terms at a time; the next fragments are loaded while one is multiplied.
+/// Of bf16 on tensor cores, sixteen terms at a time; the next fragments are loaded while one is
+/// multiplied.
 #[cube]
 fn accumulate_bf16<S: Float, NL: Size, NR: Size>(
     sums: &mut Array<Vector<f32, Const<2>>>,
