@@ -10,10 +10,11 @@
 The driver is a stand-in (without_gpu_driver.c): launches do nothing, so every number of the model is 0, and the time of a step is
 that of its launches on the host. NVRTC, the headers and ptxas are NVIDIA's, from PyPI (130 MB, once, into --wheels).
 
-Prints for each precision and method: kernels compiled; launches of a step; milliseconds of the host for a step (the median, with
-nothing to wait for: on a GPU a step takes this or the kernels' time, whichever is more); and the result of ptxas for an
-H100 or H200: the most registers of a thread, and bytes that spill to memory. With --out the PTX and ptxas' output stay there.
-Ends with 1 if a kernel does not compile. Needs a C compiler and pip.
+Prints for each precision and method: kernels compiled; launches of a step, or of a graph of one image's forward pass; milliseconds
+of the host for a step (the median, with nothing to wait for: on a GPU a step takes this or the kernels' time, whichever is more); and
+the result of ptxas for an H100 or H200: the most registers of a thread, and bytes that spill to memory. With --out the PTX and ptxas'
+output stay there.
+Ends with 1 if a kernel does not compile, or a forward pass is not recorded. Needs a C compiler and pip.
 """
 
 import argparse
@@ -148,7 +149,7 @@ def measure(arguments, out, wheels_folder):
 
 
 def steps(arguments, out, stand_in, wheels_folder, assembled):
-    """The kernels of training steps and of inference."""
+    """The kernels of training steps and of inference, launched and recorded."""
     print(f"{'':<6}{'':<11}{'kernels':>9}{'launches':>10}{'host ms':>9}{'registers':>11}{'spilled':>9}")
     for precision in arguments.precisions.split(","):
         for method in arguments.methods.split(","):
@@ -162,22 +163,27 @@ def steps(arguments, out, stand_in, wheels_folder, assembled):
             runs = {
                 method: ["profile", "train", "--batch", str(arguments.batch), "--steps", str(STEPS)],
                 f"{method} eval": ["bench", "--mode", "infer", "--batch", "1,8", "--image-size", "1248"],
+                f"{method} graph": ["bench", "--mode", "infer", "--batch", "1", "--graph"],
             }
             for name, words in runs.items():
                 is_step = name == method
                 split = 2 if is_step else 1
-                output = [] if is_step else ["--output", str(out / f"{precision}-{method}.json")]
-                command = [arguments.binary.resolve(), *words[:split], arguments.config, *words[split:], *sets, "--json", *output]
                 folder = out / f"{precision}-{name.replace(' ', '-')}"
+                output = [] if is_step else ["--output", str(folder.with_suffix(".json"))]
+                command = [arguments.binary.resolve(), *words[:split], arguments.config, *words[split:], *sets, "--json", *output]
                 printed, counts, ptx = run(command, folder, stand_in, wheels_folder)
+                results = json.loads(printed)["results"]
+                for row in results:
+                    if row.get("error"):
+                        fail(f"{precision} {name}: {row['error']}")
                 kernels = assembled(ptx)
                 registers, spilled = max(k[1] for k in kernels), sum(k[2] for k in kernels)
                 line = f"{precision:<6}{name:<16}{len(kernels):>4}"
                 if is_step:
                     # Three steps to warm up, the timed ones, and as many again by phase. Making the model adds 1 %.
-                    line += f"{counts['launches'] / (2 * STEPS + 3):>10.0f}{json.loads(printed)['results'][0]['step_ms']:>9.1f}"
+                    line += f"{counts['launches'] / (2 * STEPS + 3):>10.0f}{results[0]['step_ms']:>9.1f}"
                 else:
-                    line += f"{'':>19}"
+                    line += f"{counts['recorded'] or '':>10}{'':>9}"
                 print(f"{line}{registers:>11}{spilled:>9}", flush=True)
                 for kernel, _, bytes_spilled in kernels:
                     if bytes_spilled:

@@ -22,7 +22,9 @@ enum { SUCCESS = 0, OUT_OF_MEMORY = 2, NOT_READY = 600, NOT_SUPPORTED = 801 };
 typedef struct { double done; } Event;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static unsigned long kernels, launches;
+// Launches, those recorded into a graph included, and how many of them the last graph has.
+static unsigned long kernels, launches, recorded;
+static int recording;
 static double busy_until, launch_us;
 static size_t memory = (size_t)16 << 30, memory_in_use;
 
@@ -54,7 +56,7 @@ static void report(void) {
   const char *path = getenv("STAND_IN_LOG");
   FILE *file = path ? fopen(path, "w") : NULL;
   if (!file) return;
-  fprintf(file, "{\"kernels\": %lu, \"launches\": %lu}\n", kernels, launches);
+  fprintf(file, "{\"kernels\": %lu, \"launches\": %lu, \"recorded\": %lu}\n", kernels, launches, recorded);
   fclose(file);
 }
 
@@ -173,8 +175,19 @@ int cuFuncSetAttribute(void *function, int attribute, int value) { return SUCCES
 int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned width, unsigned height, unsigned depth,
                    unsigned shared, void *stream, void **arguments, void **extra) {
   __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
+  if (recording) return ++recorded, SUCCESS;
   return keep_busy(launch_us), SUCCESS;
 }
+
+// A graph is the number of its launches.
+int cuStreamBeginCapture_v2(void *stream, int mode) { return recording = 1, recorded = 0, SUCCESS; }
+int cuStreamEndCapture(void *stream, void **graph) { return recording = 0, *graph = (void *)(uintptr_t)recorded, SUCCESS; }
+int cuGraphGetNodes(void *graph, void **nodes, size_t *count) { return *count = 0, SUCCESS; }
+int cuGraphInstantiateWithFlags(void **run, void *graph, unsigned long long flags) { return *run = graph, SUCCESS; }
+int cuGraphUpload(void *run, void *stream) { return SUCCESS; }
+int cuGraphLaunch(void *run, void *stream) { return keep_busy((uintptr_t)run * launch_us), SUCCESS; }
+int cuGraphExecDestroy(void *run) { return SUCCESS; }
+int cuGraphDestroy(void *graph) { return SUCCESS; }
 
 int cuGetErrorName(int error, const char **name) { return *name = "of the stand-in", SUCCESS; }
 int cuGetErrorString(int error, const char **text) { return *text = "an error of the stand-in", SUCCESS; }
