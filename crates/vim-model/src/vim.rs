@@ -135,6 +135,9 @@ impl Vim {
 impl Vim {
     /// Logits in evaluation: nothing is drawn.
     ///
+    /// A pass of few images takes a GPU less time than the host needs to launch it;
+    /// [`vim_kernels::Graph`] records it once and launches it as a whole.
+    ///
     /// # Shapes
     ///
     /// - `images`: `[B, 3, H, W]`, of the model's `image_size`, normalized
