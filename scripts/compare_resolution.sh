@@ -4,7 +4,7 @@
 #   scripts/compare_resolution.sh --out measured             224 to 2048 px, inference and training
 #   scripts/compare_resolution.sh --out measured --pixels 224,1024 --mode infer --methods zoh
 #
-# A step has about 32 000 tokens at every resolution. --out keeps ours-PX.json and theirs.jsonl; then
+# A step has 25 000 to 33 000 tokens at every resolution. --out keeps ours-PX.json and theirs.jsonl; then
 #   scripts/draw_resolution.py --from measured               draws them into the documentation
 #
 # Needs a CUDA GPU; vim-train built with --features cuda (VIM_TRAIN=path, else target/release/vim-train, else the one in
@@ -45,6 +45,8 @@ mkdir -p "$out"
 : > "$out/theirs.jsonl"
 IFS=, read -ra sides <<<"$pixels"
 for side in "${sides[@]}"; do
+  case "$side" in '' | 0* | *[!0-9]*) fail "--pixels takes numbers, not '$side'" 2 ;; esac
+  [ "$side" -ge 16 ] || fail "--pixels $side: a patch has 16" 2
   tokens=$(( (side / 16) * (side / 16) ))
   batch=$(( 32768 / tokens ))
   [ "$batch" -gt 0 ] || batch=1

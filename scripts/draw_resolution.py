@@ -30,12 +30,15 @@ COLORS = {
 def taken(folder):
     """The figures of a folder that compare_resolution.sh filled."""
     points, around = [], {}
+    theirs = folder / "theirs.jsonl"
+    if not theirs.is_file() or not any(folder.glob("ours-*.json")):
+        sys.exit(f"error: {folder} has no ours-PX.json and theirs.jsonl, which compare_resolution.sh writes")
     for path in sorted(folder.glob("ours-*.json")):
         document = json.loads(path.read_text())
         made = document["environment"]
         around = {"date": made["started"][:10], "commit": made["commit"][:8], "hardware": document["hardware"]}
         points += [(record["method"], record) for record in document["results"] if not record.get("error")]
-    for line in (folder / "theirs.jsonl").read_text().splitlines():
+    for line in theirs.read_text().splitlines():
         record = json.loads(line)
         name = "DeiT" if record["way"] == "eager" else "DeiT, compiled"
         if not record.get("error"):
@@ -59,7 +62,8 @@ def drawing(data):
         )
 
     for panel, (mode, title) in enumerate((("infer", "Inference"), ("train", "Training"))):
-        rows = [{**row, "y": row["img/s"] * row["image_size"] ** 2 / 1e6} for row in data["rows"] if row["mode"] == mode]
+        rows = [row for row in data["rows"] if row["mode"] == mode]
+        rows = [{**row, "y": row["img/s"] * row["image_size"] ** 2 / 1e6} for row in rows]
         if not rows:
             continue
         left = LEFT + panel * (PANEL + GAP)
@@ -86,6 +90,8 @@ def drawing(data):
             dash = ' stroke-dasharray="5 4"' if name.endswith("compiled") else ""
             parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"{dash}/>')
             ends.append([up(line[-1][1]), name, color])
+        if not ends:
+            continue
         ends.sort()
         for one, two in zip(ends, ends[1:]):
             two[0] = max(two[0], one[0] + 14)
@@ -115,6 +121,8 @@ def main():
         DATA.write_text(f'{head},\n  "rows": [\n{lines}\n  ]\n}}\n')
     elif words not in ([], ["--check"]):
         sys.exit(__doc__)
+    if not DATA.is_file():
+        sys.exit(f"error: there is no {DATA.relative_to(ROOT)} yet: measure, and take it with --from")
     wanted = drawing(json.loads(DATA.read_text()))
     if not FIGURE.exists() or FIGURE.read_text() != wanted:
         if words == ["--check"]:

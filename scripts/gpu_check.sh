@@ -23,11 +23,11 @@
 #   ranks-ddp    the same of PyTorch's DistributedDataParallel, where python3 has torch and mamba-ssm
 #   ranks-nodes  two supervisors as of two nodes, with a GPU each, over NCCL's sockets: the same bytes as one rank?
 #   memory       a batch that fits no GPU: one line that says what would fit, exit code 71
-#   sanitize     the parts memcheck, racecheck, synccheck and initcheck: `verify --quick` of every kernel under these tools
-#                of NVIDIA's compute-sanitizer; one that refuses the GPU, or is not there, fails and says NOT RUN
+#   sanitize     the parts memcheck, racecheck, synccheck and initcheck: the kernels of `verify --quick` under these tools of
+#                NVIDIA's compute-sanitizer; one that refuses the GPU, or is not there, fails and says NOT RUN
 #   bench        inference of every method, batches 1 to 512, and the tables of `bench compare`
 #
-# DIR gets a log of each part; the last lines say which passed. GPU=cuda:1 takes another GPU.
+# Without names all parts run but `sanitize`. DIR gets a log of each part; the last lines say which passed. GPU=cuda:1 takes another GPU.
 # Exit code: 0 all passed, 1 some did not.
 set -uo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -255,22 +255,23 @@ bench() {
 
 # A tool of compute-sanitizer over the kernels at the sizes of `verify`, which are odd ones too.
 sanitize() { # TOOL
-  local tool shard shards failed=0 pids=()
+  local tool said shard shards failed=0 pids=()
   shards=$(( $(nproc) < 16 ? $(nproc) : 16 ))
   tool=$(command -v compute-sanitizer || compgen -G '/usr/local/cuda*/bin/compute-sanitizer' | head -n 1)
   [ -n "$tool" ] || { not_run 'there is no compute-sanitizer'; return 1; }
-  if "$tool" --tool "$1" "$binary" doctor --device "$gpu" 2>&1 | grep -m 1 -i 'device not supported'; then
+  said=$(timeout 30 "$tool" --tool "$1" "$binary" doctor --device "$gpu" 2>&1)
+  if grep -qi 'device not supported' <<< "$said"; then
     not_run "$1 refuses this GPU"
     return 1
   fi
   for shard in $(seq "$shards"); do
-    timeout 540 "$tool" --tool "$1" --error-exitcode 99 "$binary" verify --device "$gpu" --quick --dtype all --shard "$shard/$shards" \
+    timeout 500 "$tool" --tool "$1" --error-exitcode 99 "$binary" verify --device "$gpu" --quick --dtype all --shard "$shard/$shards" \
       > "$out/$1-$shard.log" 2>&1 &
     pids+=($!)
   done
   for shard in $(seq "$shards"); do
     wait "${pids[shard - 1]}" || { echo "shard $shard: exit code $?"; failed=1; }
-    grep -m 3 '=========.*\(Invalid\|Error\|ERROR\|Race\|Uninit\|Barrier\)' "$out/$1-$shard.log"
+    grep -m 3 '=========.*\(Invalid\|Error\|ERROR\|Race\|Uninit\|Barrier\)' "$out/$1-$shard.log" | grep -v 'SUMMARY: 0 errors'
     grep 'checks' "$out/$1-$shard.log" | tail -n 1
   done
   return "$failed"

@@ -326,7 +326,8 @@ def main():
                         "image_size": args.image_size,
                         "batch": batch,
                         "dtype": dtype,
-                        "half_norms": args.half_norms, "search": not args.no_search,
+                        "half_norms": args.half_norms,
+                        "search": not args.no_search,
                         "spread": mode == "infer" and args.spread,
                     }
                     peer_vim.say(args, what, measure(name, mode, batch, dtype, parts, args), around)

@@ -73,7 +73,7 @@ pub use dispatch::{
 };
 pub use error::KernelError;
 pub use full_scan::{FullScanOptions, MAX_FULL_STATES, full_scan};
-pub use graph::{Graph, half};
+pub use graph::{Graph, halved_weight};
 pub use image_batch::{EraseBox, EraseFill, ImageBatch, MixPlan, Region, image_batch};
 pub use matmul::linear;
 pub use mixer_inner::{DirectionWeights, has_fused_mixer, mixer_inner};

@@ -16,7 +16,7 @@ use strum::{Display, VariantArray};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
     /// f32 throughout, matrix products included: NVIDIA tensor cores multiply a factor as the sum
-    /// of two numbers, to 23 bits of significand.
+    /// of two numbers, with a relative error of at most 2⁻²³.
     #[default]
     F32,
     /// f32, but the operands of a matrix product are rounded to 11 bits on NVIDIA tensor cores. On

@@ -4,8 +4,8 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use vim_kernels::{
-    Discretization, KernelChoice, KernelError, Precision, ScanOptions, half, has_fused_mixer,
-    linear, mixer_inner,
+    Discretization, KernelChoice, KernelError, Precision, ScanOptions, halved_weight,
+    has_fused_mixer, linear, mixer_inner,
 };
 
 use crate::config::{
@@ -254,7 +254,7 @@ impl Mixer {
         };
         let weight = self.out_proj.weight.val();
         // A power of two is exact, and the weight is the smallest factor.
-        let weight = if self.divide_out { half(weight) } else { weight };
+        let weight = if self.divide_out { halved_weight(weight) } else { weight };
         let out = linear(sum, weight, None, self.precision)?;
         Ok(match &self.gamma {
             Some(gamma) => {

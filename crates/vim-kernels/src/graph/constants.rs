@@ -38,8 +38,9 @@ struct Constant {
     what: &'static str,
     of: Vec<Place>,
     made: Vec<CubeTensor>,
-    /// Whether the recorded pass reads it.
-    is_read: bool,
+    /// Whether a run has found it: the second one, that it is made of weights, and the recorded
+    /// one, that the graph reads it.
+    was_found: bool,
 }
 
 /// The state between the first run of a computation and the end of its recording.
@@ -60,17 +61,24 @@ thread_local! {
 pub(super) struct Keeper;
 
 impl Keeper {
-    pub(super) fn of(input: &CubeTensor) -> Self {
-        let fresh = Constants { input: buffer(input), is_warming_up: true, all: Vec::new() };
-        CONSTANTS.set(Some(fresh));
-        Self
+    /// `None` while this thread records another graph.
+    pub(super) fn of(input: &CubeTensor) -> Option<Self> {
+        CONSTANTS.with_borrow_mut(|constants| {
+            let is_free = constants.is_none();
+            let fresh = || Constants { input: buffer(input), is_warming_up: true, all: Vec::new() };
+            constants.get_or_insert_with(fresh);
+            is_free.then(|| Self)
+        })
     }
 
-    /// From here on launches do not run: nothing more is kept.
+    /// From here on launches do not run: nothing more is kept, and no longer what no run has found
+    /// again, as it was made of what a run itself makes.
     pub(super) fn close(&self) {
         CONSTANTS.with_borrow_mut(|constants| {
             if let Some(constants) = constants {
                 constants.is_warming_up = false;
+                constants.all.retain(|one| one.was_found);
+                constants.all.iter_mut().for_each(|one| one.was_found = false);
             }
         });
     }
@@ -78,7 +86,7 @@ impl Keeper {
     /// What the recorded pass reads.
     pub(super) fn kept(self) -> Vec<CubeTensor> {
         let constants = CONSTANTS.take().map(|constants| constants.all).unwrap_or_default();
-        constants.into_iter().filter(|one| one.is_read).flat_map(|one| one.made).collect()
+        constants.into_iter().filter(|one| one.was_found).flat_map(|one| one.made).collect()
     }
 }
 
@@ -100,10 +108,9 @@ pub(crate) fn constant<const N: usize>(
 ) -> [CubeTensor; N] {
     let found = CONSTANTS.with_borrow_mut(|constants| {
         let constants = constants.as_mut()?;
-        let is_warming_up = constants.is_warming_up;
         let places: Vec<Place> = of.iter().map(|tensor| Place::of(tensor)).collect();
         let one = constants.all.iter_mut().find(|one| one.what == what && one.of == places)?;
-        one.is_read |= !is_warming_up;
+        one.was_found = true;
         one.made.clone().try_into().ok()
     });
     found.unwrap_or_else(|| {
@@ -114,7 +121,7 @@ pub(crate) fn constant<const N: usize>(
                 && of.iter().all(|tensor| buffer(tensor) != constants.input)
             {
                 let of = of.iter().map(|tensor| Place::of(tensor)).collect();
-                constants.all.push(Constant { what, of, made: made.to_vec(), is_read: false });
+                constants.all.push(Constant { what, of, made: made.to_vec(), was_found: false });
             }
         });
         made
@@ -149,17 +156,21 @@ mod tests {
         };
         assert!(anew("a", &weight) && anew("a", &weight), "no graph is recorded");
 
-        let keeper = Keeper::of(&input);
+        let keeper = Keeper::of(&input).expect("no other graph is recorded");
+        assert!(Keeper::of(&input).is_none());
         let kept = make("a", &weight);
         assert!(!anew("a", &weight));
-        assert!(anew("b", &weight), "another function");
+        assert!(anew("b", &weight) && !anew("b", &weight), "another function");
         assert!(anew("a", &ones(4)), "another buffer");
         assert!(anew("a", &input) && anew("a", &input), "it changes from replay to replay");
         let part = CubeTensor { handle: weight.handle.clone().offset_start(4), ..weight.clone() };
         assert!(anew("a", &part), "another part of the buffer");
+        let of_a_run = ones(4);
+        assert!(anew("a", &of_a_run));
 
         keeper.close();
         assert_eq!(make("a", &weight), kept);
+        assert!(anew("a", &of_a_run), "the second run did not find it");
         assert!(anew("c", &weight) && anew("c", &weight), "what is recorded has not run");
         let kept_of_it: Vec<_> = keeper.kept().iter().map(buffer).collect();
         assert_eq!(kept_of_it, [kept], "the rest is not read");

@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "launching a kernel without bounds checks, and a graph")]
 
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::backend::TensorMetadata;
 use burn::tensor::{Device, Shape, Tensor};
@@ -46,8 +47,11 @@ impl<const I: usize, const O: usize> Recorded<I, O> {
         let device = like.device();
         let input = copied(&dense(primitive(like)));
         let run = || {
-            let y = forward(Tensor::from_primitive::<CubeBackend>(input.clone()));
-            y.map(|y| dense(primitive(y)))
+            let y = forward(Tensor::from_primitive::<CubeBackend>(input.clone()))?;
+            if y.device() != device {
+                return Err(no_graph(&y.device(), "the result is not where the input is").into());
+            }
+            Ok(dense(primitive(y)))
         };
         let mut attempt = 1;
         let (graph, output, constants) = loop {
@@ -61,12 +65,17 @@ impl<const I: usize, const O: usize> Recorded<I, O> {
         Ok(Self { device, input, output, graph, _constants, _on_its_thread })
     }
 
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Of an input on [`Self::device`].
     pub(super) fn replay(&self, input: Tensor<I>) -> Result<Tensor<O>, KernelError> {
         copy(&dense(primitive(input)), &self.input);
-        // SAFETY: what the launches read is owned by `self` or borrowed by the closure beside it,
-        // and CubeCL keeps the pages of all buffers that they touch while the graph lives. Those
-        // that they write are known to nobody else, and the copies before and after are on the same
-        // stream, as `self` does not leave its thread.
+        // SAFETY: what the launches read is owned by `self` or borrowed by the closure beside it
+        // and does not change, and CubeCL keeps the pages of all buffers that they touch while the
+        // graph lives. Those that they write are known to nobody else, and the copies before and
+        // after are on the same stream, as `self` does not leave its thread.
         unsafe { self.graph.replay() }.map_err(|error| no_graph(&self.device, line(&error)))?;
         Ok(Tensor::from_primitive::<CubeBackend>(copied(&self.output)))
     }
@@ -83,7 +92,9 @@ fn record<T, E>(
     run: &impl Fn() -> Result<T, E>,
 ) -> Result<Attempt<T>, E> {
     let client = &input.client;
-    let keeper = Keeper::of(input);
+    let Some(keeper) = Keeper::of(input) else {
+        return Ok(Err("another graph is being recorded".to_owned()));
+    };
     if let Err(error) = client.graph_prepare() {
         return Ok(Err(line(&error)));
     }
@@ -117,9 +128,10 @@ impl Window<'_> {
 
 impl Drop for Window<'_> {
     fn drop(&mut self) {
-        // Something else failed, and is reported; this ends the recording whatever it returns.
+        // Something else failed, and is reported; this ends the recording whatever it returns. It
+        // passes on a panic of the device's thread, which may be why this stack unwinds.
         if let Some(client) = self.0 {
-            drop(client.stop_capture());
+            drop(catch_unwind(AssertUnwindSafe(|| client.stop_capture())));
         }
     }
 }
@@ -131,8 +143,8 @@ fn line(error: &impl std::fmt::Display) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// See [`half`](super::half).
-pub(super) fn half(weight: Tensor<2>) -> Tensor<2> {
+/// See [`halved_weight`](super::halved_weight).
+pub(super) fn halved_weight(weight: Tensor<2>) -> Tensor<2> {
     let weight = primitive(weight);
     let [half] = constant("half", &[&weight], || {
         [primitive(Tensor::<2>::from_primitive::<CubeBackend>(weight.clone()) * 0.5)]

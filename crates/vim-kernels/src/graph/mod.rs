@@ -27,6 +27,9 @@ const OPERATION: &str = "Graph";
 /// stays on the thread that recorded it: a thread's launches are in order among each other, those
 /// of two threads are not.
 ///
+/// A graph computes with the weights of the recording. The tensors that the computation reads must
+/// not change while the graph lives: record another one after an update.
+///
 /// ```
 /// use burn::tensor::{Device, Tensor};
 /// use vim_kernels::{Graph, KernelError, KernelChoice, add_rms_norm};
@@ -61,8 +64,9 @@ impl<F, const I: usize, const O: usize> Graph<F, I, O> {
     /// # Errors
     ///
     /// [`KernelError::NoGraph`] says why nothing was recorded: the device or its backend records
-    /// no launches, gradients are tracked, or the pass did what cannot be recorded. The device
-    /// computes as before then. Errors of `forward` are returned as they are.
+    /// no launches, gradients are tracked, the result is on another device, another graph is being
+    /// recorded, or the pass did what cannot be recorded. The device computes as before then.
+    /// Errors of `forward` are returned as they are.
     pub fn capture<E>(input: Tensor<I>, forward: F) -> Result<Self, E>
     where
         F: Fn(Tensor<I>) -> Result<Tensor<O>, E>,
@@ -86,7 +90,7 @@ impl<F, const I: usize, const O: usize> Graph<F, I, O> {
     /// # Errors
     ///
     /// [`KernelError::Shape`] and [`KernelError::Dtype`] if `input` is not like the recorded one,
-    /// [`KernelError::NoGraph`] if the device refuses the launch.
+    /// [`KernelError::NoGraph`] if it is on another device or the device refuses the launch.
     pub fn replay(&self, input: Tensor<I>) -> Result<Tensor<O>, KernelError> {
         let (dims, dtype) = self.input;
         let expected = format!("{dims:?}, as recorded");
@@ -95,16 +99,20 @@ impl<F, const I: usize, const O: usize> Graph<F, I, O> {
             let got = format!("{:?} where {dtype:?} was recorded", input.dtype());
             return Err(KernelError::Dtype { operation: OPERATION, tensor: "input", got });
         }
+        let device = input.device();
+        if device != *self.recorded.device() {
+            return Err(no_graph(&device, "the graph was recorded on another device"));
+        }
         self.recorded.replay(input)
     }
 }
 
 /// Half of a weight: in a graph a constant, which is computed before it is recorded.
 #[must_use]
-pub fn half(weight: Tensor<2>) -> Tensor<2> {
+pub fn halved_weight(weight: Tensor<2>) -> Tensor<2> {
     let device = weight.device();
     if runs_cubecl(&device) && !device.is_autodiff() {
-        on_cubecl::half(weight)
+        on_cubecl::halved_weight(weight)
     } else {
         weight * 0.5
     }
@@ -120,7 +128,7 @@ use cube as on_cubecl;
 
 #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
 mod on_cubecl {
-    use super::{KernelError, Tensor};
+    use super::{Device, KernelError, Tensor};
 
     /// No device of this build records.
     #[derive(Debug)]
@@ -134,12 +142,16 @@ mod on_cubecl {
             unreachable!("no device of this build records launches")
         }
 
+        pub(super) fn device(&self) -> &Device {
+            match *self {}
+        }
+
         pub(super) fn replay(&self, _: Tensor<I>) -> Result<Tensor<O>, KernelError> {
             match *self {}
         }
     }
 
-    pub(super) fn half(_: Tensor<2>) -> Tensor<2> {
+    pub(super) fn halved_weight(_: Tensor<2>) -> Tensor<2> {
         unreachable!("no device of this build has kernels in CubeCL")
     }
 }

@@ -95,6 +95,36 @@ fn another_input_is_an_error() {
             error.to_string(),
             "Graph: `input` has shape [2, 7, 13], expected [2, 7, 12], as recorded"
         );
+        for elsewhere in [Device::flex(), device.clone().autodiff()] {
+            let error = graph.replay(input(0.1, &elsewhere)).unwrap_err().to_string();
+            assert!(error.ends_with("the graph was recorded on another device"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_result_on_another_device_is_an_error() {
+    for device in gpus() {
+        let away =
+            |x: Tensor<3>| Ok::<_, KernelError>(Tensor::<3>::zeros(x.dims(), &Device::flex()));
+        let error = Graph::capture(input(0.1, &device), away).map(|_| ()).unwrap_err();
+        assert!(error.to_string().ends_with("the result is not where the input is"), "{error}");
+    }
+}
+
+#[test]
+fn one_graph_is_recorded_at_a_time() {
+    for device in gpus() {
+        let forward = layers(&device);
+        let within = |x: Tensor<3>| {
+            let error = Graph::capture(x.clone(), &forward).map(|_| ()).unwrap_err().to_string();
+            assert!(error.ends_with("another graph is being recorded"), "{error}");
+            forward(x)
+        };
+        let graph = Graph::capture(input(0.1, &device), within).unwrap();
+        let [replayed, launched] =
+            [graph.replay(input(0.2, &device)), forward(input(0.2, &device))].map(Result::unwrap);
+        assert_eq!(values(replayed), values(launched));
     }
 }
 

@@ -22,11 +22,23 @@ const LACKING: u32 = 13;
 const KEPT: u32 = !((1 << LACKING) - 1);
 /// Half a unit in its last place.
 const HALF: u32 = 1 << (LACKING - 1);
+/// The bits of f32 without the sign, of an infinity, and of a NaN that TF32 has too.
+const MAGNITUDE: u32 = 0x7fff_ffff;
+const INFINITY: u32 = 0x7f80_0000;
+const NAN: u32 = 0x7fc0_0000;
 
 /// The bits of the nearest number of TF32; of an infinity from 2¹²⁸·(1 − 2⁻¹²) on.
+///
+/// Adding may carry a NaN's bits over into those of a number. Where a low part is taken too, that
+/// is a NaN still.
 #[cube]
-fn high_of(x: f32) -> u32 {
-    (u32::reinterpret(x) + HALF) & KEPT
+fn high_of(x: f32, #[comptime] splits: bool) -> u32 {
+    let bits = u32::reinterpret(x);
+    let mut nearest = (bits + HALF) & KEPT;
+    if comptime!(!splits) {
+        nearest = select((bits & MAGNITUDE) > INFINITY, NAN, nearest);
+    }
+    nearest
 }
 
 /// The bits of what is left of x, truncated; of a NaN if x is not finite.
@@ -97,7 +109,7 @@ pub(super) fn accumulate_tf32<S: Float, NL: Size, NR: Size>(
                 let term = comptime!(i % 2 * 8 + r / 2 * 4);
                 let vector = left[comptime!(row * row_step + term * lhs_step)];
                 let x = f32::cast_from(vector.extract(0usize));
-                let bits = high_of(x);
+                let bits = high_of(x, splits);
                 high.insert(r, bits);
                 if comptime!(splits) {
                     low.insert(r, low_of(x, bits));
@@ -122,7 +134,7 @@ pub(super) fn accumulate_tf32<S: Float, NL: Size, NR: Size>(
                     let term = comptime!(j % 2 * 8 + r * 4);
                     let vector = right[comptime!(column * column_step + term * rhs_step)];
                     let x = f32::cast_from(vector.extract(0usize));
-                    let bits = high_of(x);
+                    let bits = high_of(x, splits);
                     high.insert(r, bits);
                     if comptime!(splits) {
                         low.insert(r, low_of(x, bits));

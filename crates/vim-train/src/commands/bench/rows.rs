@@ -166,8 +166,9 @@ impl Bench<'_> {
         let mut meter = Meter::start(&self.chosen.device, self.before);
         // A device out of memory panics; unwinding drops the row's tensors here.
         let measured =
-            catch_unwind(AssertUnwindSafe(|| subject.measure(mode, batch, self.plan, &mut meter)))
-                .unwrap_or_else(|panic| Err(Error::failed(panic_text(&*panic))));
+            catch_unwind(AssertUnwindSafe(|| subject.measure(mode, batch, self.plan, &mut meter)));
+        let has_panicked = measured.is_err();
+        let measured = measured.unwrap_or_else(|panic| Err(Error::failed(panic_text(&*panic))));
         let peak = meter.peak();
         row.peak_memory_bytes = peak.map(|(bytes, _)| bytes);
         row.memory_of = peak.map(|(_, whose)| whose.to_owned());
@@ -183,7 +184,10 @@ impl Bench<'_> {
             }
             Err(error) => {
                 row.error = Some(error.to_string());
-                guard.failed(batch);
+                // Whether a graph can be recorded depends on no size.
+                if has_panicked || !subject.graph {
+                    guard.failed(batch);
+                }
             }
         }
         Ok(row)

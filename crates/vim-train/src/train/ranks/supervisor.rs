@@ -26,8 +26,8 @@ use crate::train::job_attempt::{JobAttempt, Successor};
 pub(super) const OPENED: &str = "opened";
 /// How long the other ranks have to end after the first one.
 pub(super) const GRACE: Duration = Duration::from_secs(10);
-/// The same after one was killed: nothing was agreed on, so the others have nothing to save, and
-/// a GPU that reads another one's memory waits for a dead rank for ever.
+/// The same after one of them was killed: a GPU that reads another one's memory waits for a dead
+/// rank for ever. A save that takes longer is lost, as by any kill.
 const KILLED_GRACE: Duration = Duration::from_secs(2);
 /// The signals that [`StopRequest`] receives.
 const NAMED: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::USR1, Signal::USR2, Signal::HUP];
@@ -230,7 +230,8 @@ impl Supervisor {
                 if let Some(status) = rank.status.filter(|status| !status.success()) {
                     failed.push(number);
                     let grace = if status.code().is_some() { GRACE } else { KILLED_GRACE };
-                    deadline.get_or_insert(Instant::now() + grace);
+                    let at = Instant::now() + grace;
+                    deadline = Some(deadline.map_or(at, |set: Instant| set.min(at)));
                     // Where that cannot be written, the ranks are ended all the same.
                     let _ = self.rendezvous.abort(&format!("{} ended", rank.name));
                 }

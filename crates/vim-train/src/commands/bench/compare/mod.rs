@@ -77,7 +77,12 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Row names: the method, plus the file where methods repeat.
+/// The method, and whether a graph is replayed.
+fn name_of(row: &Row) -> String {
+    if row.graph { format!("{}, graph", row.method) } else { row.method.clone() }
+}
+
+/// Row names: as [`name_of`], plus the file where these repeat.
 struct Names {
     files: Option<Vec<String>>,
 }
@@ -86,7 +91,7 @@ impl Names {
     fn new(sources: &[Source]) -> Self {
         let mut seen = BTreeSet::new();
         let mut rows = sources.iter().flat_map(|source| &source.document.results);
-        let unique = rows.all(|row| seen.insert((row.mode, &row.method, row.batch)));
+        let unique = rows.all(|row| seen.insert((row.mode, name_of(row), row.batch)));
         if unique {
             return Self { files: None };
         }
@@ -105,8 +110,8 @@ impl Names {
 
     fn of(&self, source: usize, row: &Row) -> String {
         match &self.files {
-            Some(files) => format!("{} ({})", row.method, files[source]),
-            None => row.method.clone(),
+            Some(files) => format!("{} ({})", name_of(row), files[source]),
+            None => name_of(row),
         }
     }
 }
@@ -164,9 +169,9 @@ fn read(path: &Path) -> Result<Source, Error> {
         if row.batch == 0 {
             return Err(wrong("a row has a batch of 0".into()));
         }
-        if !seen.insert((row.mode, &row.method, row.batch)) {
-            let Row { method, mode, batch, .. } = row;
-            return Err(wrong(format!("{method} {mode} batch {batch} is in it twice")));
+        if !seen.insert((row.mode, name_of(row), row.batch)) {
+            let Row { mode, batch, .. } = row;
+            return Err(wrong(format!("{} {mode} batch {batch} is in it twice", name_of(row))));
         }
     }
     Ok(Source { path: path.to_owned(), document })
