@@ -8,9 +8,12 @@ use rayon::prelude::*;
 
 use super::{BidirectionalConvArguments, ConvArguments, ConvSpec};
 use crate::native::lanes::{LANES, Lanes};
-use crate::native::slices::{contiguous, slice, tensor, tensor_as};
+use crate::native::slices::{add, contiguous, slice, tensor, tensor_as};
 use crate::native::{Kernel, widest};
 use crate::op::{self, FusedOp, Tensors};
+
+/// Most taps of a convolution.
+const MOST_TAPS: usize = 4;
 
 impl FusedOp<Flex, 3, 0> for ConvSpec {
     type Inputs = ConvArguments<Flex>;
@@ -68,16 +71,18 @@ impl FusedOp<Flex, 5, 0> for ConvSpec {
     }
 }
 
-/// The arguments as contiguous slices; shapes as in [`crate::causal_conv1d()`].
+/// The arguments as slices; shapes as in [`crate::causal_conv1d()`].
 #[derive(Clone, Copy)]
-struct ConvInputs<'a> {
-    len: usize,
-    d_inner: usize,
-    width: usize,
-    spec: ConvSpec,
-    x: &'a [f32],
-    weight: &'a [f32],
-    bias: Option<&'a [f32]>,
+pub(crate) struct ConvInputs<'a> {
+    pub(crate) len: usize,
+    pub(crate) d_inner: usize,
+    /// Distance between the tokens of x.
+    pub(crate) pitch: usize,
+    pub(crate) width: usize,
+    pub(crate) spec: ConvSpec,
+    pub(crate) x: &'a [f32],
+    pub(crate) weight: &'a [f32],
+    pub(crate) bias: Option<&'a [f32]>,
 }
 
 /// `y [B, L, D]`.
@@ -88,7 +93,7 @@ fn forward(arguments: ConvArguments<Flex>, spec: ConvSpec) -> FloatTensor<Flex> 
     let taps = inputs.taps();
     let mut y = vec![0.0; inputs.x.len()];
     y.par_chunks_mut(inputs.len * inputs.d_inner).enumerate().for_each(|(batch, y)| {
-        widest(Forward { inputs, taps: &taps, x: inputs.batch_of(inputs.x, batch), y });
+        inputs.image(batch).forward(&taps, y);
     });
     tensor_as(y, &arguments.x.shape().dims::<3>(), dtype)
 }
@@ -105,36 +110,53 @@ fn backward(
     let (inputs, grad_y) = (ConvInputs::new(&arguments, spec), slice(&grad_y));
     let taps = inputs.taps();
     let mut x = vec![0.0; inputs.x.len()];
-    let parts: Vec<_> = x
-        .par_chunks_mut(inputs.len * inputs.d_inner)
+    let image = inputs.len * inputs.d_inner;
+    let parts: Vec<ConvSums> = x
+        .par_chunks_mut(image)
+        .zip(grad_y.par_chunks(image))
         .enumerate()
-        .map(|(batch, grad_x)| {
-            widest(Backward {
-                inputs,
-                taps: &taps,
-                x: inputs.batch_of(inputs.x, batch),
-                grad_y: inputs.batch_of(grad_y, batch),
-                grad_x,
-            })
-        })
+        .map(|(batch, (grad_x, grad_y))| inputs.image(batch).backward(&taps, grad_y, grad_x))
         .collect();
     // In batch order, whatever the number of threads.
-    let mut weight = vec![0.0; inputs.weight.len()];
-    let mut bias = vec![0.0; inputs.d_inner];
-    for (grad_taps, grad_bias) in parts {
-        for channel in 0..inputs.d_inner {
-            bias[channel] += grad_bias[channel];
-            for tap in 0..inputs.width {
-                weight[channel * inputs.width + tap] += grad_taps[tap * inputs.d_inner + channel];
-            }
-        }
+    let mut sums = ConvSums::new(&inputs);
+    for part in &parts {
+        sums.add(part);
     }
     [
         tensor_as(x, &arguments.x.shape().dims::<3>(), dtype),
-        tensor(weight, &arguments.weight.shape().dims::<3>()),
+        tensor(sums.weight(), &arguments.weight.shape().dims::<3>()),
         // An absent bias is one number.
-        tensor(if spec.has_bias { bias } else { vec![0.0] }, &arguments.bias.shape().dims::<1>()),
+        tensor(
+            if spec.has_bias { sums.bias } else { vec![0.0] },
+            &arguments.bias.shape().dims::<1>(),
+        ),
     ]
+}
+
+/// Gradients that are sums over the tokens.
+pub(crate) struct ConvSums {
+    /// `[W, D]`.
+    taps: Vec<f32>,
+    /// `[D]`.
+    pub(crate) bias: Vec<f32>,
+}
+
+impl ConvSums {
+    pub(crate) fn new(inputs: &ConvInputs<'_>) -> Self {
+        Self { taps: vec![0.0; inputs.width * inputs.d_inner], bias: vec![0.0; inputs.d_inner] }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        add(&mut self.taps, &other.taps);
+        add(&mut self.bias, &other.bias);
+    }
+
+    /// `[D, 1, W]`.
+    pub(crate) fn weight(&self) -> Vec<f32> {
+        let d_inner = self.bias.len();
+        let of = |channel| self.taps[channel..].iter().step_by(d_inner).copied();
+        (0..d_inner).flat_map(of).collect()
+    }
 }
 
 impl<'a> ConvInputs<'a> {
@@ -142,71 +164,115 @@ impl<'a> ConvInputs<'a> {
         let [_, len, d_inner] = x.shape().dims();
         let [_, _, width] = weight.shape().dims();
         let bias = spec.has_bias.then(|| slice(bias));
-        Self { len, d_inner, width, spec, x: slice(x), weight: slice(weight), bias }
+        let (x, weight) = (slice(x), slice(weight));
+        Self { len, d_inner, pitch: d_inner, width, spec, x, weight, bias }
     }
 
     /// The weight as `[W, D]`, so that a tap is a row.
-    fn taps(&self) -> Vec<f32> {
+    pub(crate) fn taps(&self) -> Vec<f32> {
         (0..self.width)
             .flat_map(|tap| (0..self.d_inner).map(move |c| self.weight[c * self.width + tap]))
             .collect()
     }
 
-    fn batch_of<'b>(&self, all: &'b [f32], batch: usize) -> &'b [f32] {
-        let block = self.len * self.d_inner;
-        &all[batch * block..(batch + 1) * block]
+    /// The same with the x of one batch element.
+    fn image(self, batch: usize) -> Self {
+        let size = self.len * self.pitch;
+        Self { x: &self.x[batch * size..(batch + 1) * size], ..self }
     }
 
-    /// The token that `tap` reads at `token`, if it is in the sequence.
-    #[inline(always)]
-    fn source(&self, token: usize, tap: usize) -> Option<usize> {
-        let back = self.width - 1 - tap;
-        if self.spec.reverse {
-            (token + back < self.len).then_some(token + back)
-        } else {
-            token.checked_sub(back)
+    /// `y [L, D]` of one batch element.
+    pub(crate) fn forward(self, taps: &[f32], y: &mut [f32]) {
+        match self.width {
+            2 => widest(Forward::<2> { inputs: self, taps, y }),
+            3 => widest(Forward::<3> { inputs: self, taps, y }),
+            _ => widest(Forward::<MOST_TAPS> { inputs: self, taps, y }),
         }
     }
 
-    /// `bias + Σ taps·x` of the channels `at..at + width` of a token.
+    /// The gradients of one batch element from `grad_y [L, D]`; that of x goes to
+    /// `grad_x [L, D]`.
+    pub(crate) fn backward(self, taps: &[f32], grad_y: &[f32], grad_x: &mut [f32]) -> ConvSums {
+        match self.width {
+            2 => widest(Backward::<2> { inputs: self, taps, grad_y, grad_x }),
+            3 => widest(Backward::<3> { inputs: self, taps, grad_y, grad_x }),
+            _ => widest(Backward::<MOST_TAPS> { inputs: self, taps, grad_y, grad_x }),
+        }
+    }
+
+    /// How far behind its first token, in a sequence with W − 1 zeros before it, the token is that
+    /// `tap` reads.
     #[inline(always)]
-    fn linear<const FMA: bool>(
-        &self,
-        taps: &[f32],
-        x: &[f32],
-        token: usize,
-        at: usize,
-        width: usize,
-    ) -> Lanes<FMA> {
-        let mut sum = self.bias.map_or(Lanes::ZERO, |bias| Lanes::load(&bias[at..at + width]));
-        for tap in 0..self.width {
-            if let Some(source) = self.source(token, tap) {
-                let from = source * self.d_inner + at;
-                let gain = Lanes::load(&taps[tap * self.d_inner + at..][..width]);
-                sum = gain.fma(Lanes::load(&x[from..from + width]), sum);
-            }
+    fn reads(&self, tap: usize) -> usize {
+        if self.spec.reverse { 2 * (self.width - 1) - tap } else { tap }
+    }
+}
+
+/// Sixteen channels of a convolution with W taps.
+struct Columns<const FMA: bool, const W: usize> {
+    bias: Lanes<FMA>,
+    gains: [Lanes<FMA>; W],
+    /// Which of the padded tokens from the current one on each tap reads.
+    reads: [usize; W],
+    /// `[W − 1 + L + W − 1]`: x between zeros.
+    x: Vec<Lanes<FMA>>,
+}
+
+impl<const FMA: bool, const W: usize> Columns<FMA, W> {
+    #[inline(always)]
+    fn new(inputs: &ConvInputs<'_>) -> Self {
+        let mut reads = [0; W];
+        for tap in 0..W {
+            reads[tap] = inputs.reads(tap);
+        }
+        let x = vec![Lanes::ZERO; inputs.len + 2 * (W - 1)];
+        Self { bias: Lanes::ZERO, gains: [Lanes::ZERO; W], reads, x }
+    }
+
+    /// Reads the `width` channels from `at` on.
+    #[inline(always)]
+    fn load(&mut self, inputs: &ConvInputs<'_>, taps: &[f32], at: usize, width: usize) {
+        if let Some(bias) = inputs.bias {
+            self.bias = Lanes::load(&bias[at..at + width]);
+        }
+        for tap in 0..W {
+            self.gains[tap] = Lanes::load(&taps[tap * inputs.d_inner + at..][..width]);
+        }
+        for token in 0..inputs.len {
+            self.x[W - 1 + token] = Lanes::load(&inputs.x[token * inputs.pitch + at..][..width]);
+        }
+    }
+
+    /// `bias + Σ taps·x` of a token.
+    #[inline(always)]
+    fn linear(&self, token: usize) -> Lanes<FMA> {
+        let x = &self.x[token..token + 2 * W - 1];
+        let mut sum = self.bias;
+        for tap in 0..W {
+            sum = self.gains[tap].fma(x[self.reads[tap]], sum);
         }
         sum
     }
 }
 
-struct Forward<'a> {
+struct Forward<'a, const W: usize> {
     inputs: ConvInputs<'a>,
     taps: &'a [f32],
-    x: &'a [f32],
     y: &'a mut [f32],
 }
 
-impl Kernel for Forward<'_> {
+impl<const W: usize> Kernel for Forward<'_, W> {
     type Output = ();
 
     #[inline(always)]
     fn run<const FMA: bool>(self) {
         let ConvInputs { len, d_inner, spec, .. } = self.inputs;
-        for token in 0..len {
-            for at in (0..d_inner).step_by(LANES) {
-                let width = (d_inner - at).min(LANES);
-                let y = self.inputs.linear::<FMA>(self.taps, self.x, token, at, width);
+        let mut columns = Columns::<FMA, W>::new(&self.inputs);
+        for at in (0..d_inner).step_by(LANES) {
+            let width = (d_inner - at).min(LANES);
+            columns.load(&self.inputs, self.taps, at, width);
+            for token in 0..len {
+                let y = columns.linear(token);
                 let y = if spec.silu { y.silu() } else { y };
                 y.store(&mut self.y[token * d_inner + at..][..width]);
             }
@@ -214,48 +280,54 @@ impl Kernel for Forward<'_> {
     }
 }
 
-struct Backward<'a> {
+struct Backward<'a, const W: usize> {
     inputs: ConvInputs<'a>,
     taps: &'a [f32],
-    x: &'a [f32],
     grad_y: &'a [f32],
     grad_x: &'a mut [f32],
 }
 
-impl Kernel for Backward<'_> {
-    /// The gradients of the taps `[W, D]` and of the bias `[D]`.
-    type Output = (Vec<f32>, Vec<f32>);
+impl<const W: usize> Kernel for Backward<'_, W> {
+    type Output = ConvSums;
 
     #[inline(always)]
-    fn run<const FMA: bool>(self) -> (Vec<f32>, Vec<f32>) {
-        let ConvInputs { len, d_inner, width: taps, spec, .. } = self.inputs;
-        let mut grad_taps = vec![0.0; taps * d_inner];
-        let mut grad_bias = vec![0.0; d_inner];
+    fn run<const FMA: bool>(self) -> ConvSums {
+        let ConvInputs { len, d_inner, spec, .. } = self.inputs;
+        let mut out = ConvSums::new(&self.inputs);
+        let mut columns = Columns::<FMA, W>::new(&self.inputs);
+        // The gradient before silu, between zeros as x is.
+        let mut grads = columns.x.clone();
         for at in (0..d_inner).step_by(LANES) {
             let width = (d_inner - at).min(LANES);
-            let mut sums = [Lanes::<FMA>::ZERO; 4];
+            columns.load(&self.inputs, self.taps, at, width);
+            let mut sums = [Lanes::<FMA>::ZERO; W];
             let mut bias = Lanes::<FMA>::ZERO;
             for token in 0..len {
                 let mut grad = Lanes::load(&self.grad_y[token * d_inner + at..][..width]);
                 if spec.silu {
-                    let y = self.inputs.linear::<FMA>(self.taps, self.x, token, at, width);
-                    grad = grad * y.silu_slope();
+                    grad = grad * columns.linear(token).silu_slope();
                 }
+                grads[W - 1 + token] = grad;
                 bias += grad;
-                for tap in 0..taps {
-                    let Some(source) = self.inputs.source(token, tap) else { continue };
-                    let from = source * d_inner + at;
-                    sums[tap] = grad.fma(Lanes::load(&self.x[from..from + width]), sums[tap]);
-                    let gain = Lanes::load(&self.taps[tap * d_inner + at..][..width]);
-                    let to = &mut self.grad_x[from..from + width];
-                    gain.fma(grad, Lanes::load(to)).store(to);
+                let x = &columns.x[token..token + 2 * W - 1];
+                for tap in 0..W {
+                    sums[tap] = grad.fma(x[columns.reads[tap]], sums[tap]);
                 }
             }
-            bias.store(&mut grad_bias[at..at + width]);
-            for (tap, sum) in sums.into_iter().take(taps).enumerate() {
-                sum.store(&mut grad_taps[tap * d_inner + at..][..width]);
+            // The token that a tap reads is read by it as far on the other side.
+            for token in 0..len {
+                let grads = &grads[token..token + 2 * W - 1];
+                let mut sum = Lanes::<FMA>::ZERO;
+                for tap in 0..W {
+                    sum = columns.gains[tap].fma(grads[2 * (W - 1) - columns.reads[tap]], sum);
+                }
+                sum.store(&mut self.grad_x[token * d_inner + at..][..width]);
+            }
+            bias.store(&mut out.bias[at..at + width]);
+            for tap in 0..W {
+                sums[tap].store(&mut out.taps[tap * d_inner + at..][..width]);
             }
         }
-        (grad_taps, grad_bias)
+        out
     }
 }

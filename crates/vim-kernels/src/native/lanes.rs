@@ -1,18 +1,18 @@
-//! Eight `f32` side by side, with the transcendental functions the kernels need.
+//! Sixteen `f32` side by side, with the transcendental functions the kernels need.
 //!
-//! Plain arrays and counted loops: the compiler turns each method into one or two vector
-//! instructions. Every function here propagates NaN.
+//! Plain arrays and counted loops: the compiler turns each method into a vector instruction with
+//! AVX-512, two with AVX2. Every function here propagates NaN.
 
 use std::ops::{Add, AddAssign, Mul, Neg, Sub};
 
 use crate::real::Real;
 
 /// Lanes in a vector.
-pub(crate) const LANES: usize = 8;
+pub(crate) const LANES: usize = 16;
 
-/// Eight `f32`; `FMA` says whether the code is compiled where fused multiply-add is an instruction.
+/// Sixteen `f32`; `FMA` says whether the code is compiled where fused multiply-add is an instruction.
 #[derive(Clone, Copy, Debug)]
-#[repr(C, align(32))]
+#[repr(C, align(64))]
 pub(crate) struct Lanes<const FMA: bool>([f32; LANES]);
 
 impl<const FMA: bool> Lanes<FMA> {
@@ -26,23 +26,19 @@ impl<const FMA: bool> Lanes<FMA> {
     /// The first `LANES` values of `from`, padded with zeros.
     #[inline(always)]
     pub(crate) fn load(from: &[f32]) -> Self {
-        if let Some(full) = from.first_chunk::<LANES>() {
-            return Self(*full);
+        match from.first_chunk::<LANES>() {
+            Some(full) => Self(*full),
+            None => Self(load_part(from)),
         }
-        let mut lanes = [0.0; LANES];
-        lanes[..from.len()].copy_from_slice(from);
-        Self(lanes)
     }
 
     /// Stores as many lanes as fit into `to`.
     #[inline(always)]
     pub(crate) fn store(self, to: &mut [f32]) {
-        if let Some(full) = to.first_chunk_mut::<LANES>() {
-            *full = self.0;
-            return;
+        match to.first_chunk_mut::<LANES>() {
+            Some(full) => *full = self.0,
+            None => store_part(&self.0, to),
         }
-        let len = to.len();
-        to.copy_from_slice(&self.0[..len]);
     }
 
     #[inline(always)]
@@ -53,8 +49,15 @@ impl<const FMA: bool> Lanes<FMA> {
     /// The sum of the lanes, in a fixed order.
     #[inline(always)]
     pub(crate) fn sum(self) -> f32 {
-        let [a, b, c, d, e, f, g, h] = self.0;
-        ((a + e) + (c + g)) + ((b + f) + (d + h))
+        let mut sums = self.0;
+        let mut half = LANES / 2;
+        while half > 0 {
+            for i in 0..half {
+                sums[i] += sums[i + half];
+            }
+            half /= 2;
+        }
+        sums[0]
     }
 
     #[inline(always)]
@@ -97,16 +100,24 @@ impl<const FMA: bool> Lanes<FMA> {
         self * self.sigmoid()
     }
 
-    /// The derivative of [`silu`](Self::silu), σ·(1 + x·(1 − σ)).
+    /// [`silu`](Self::silu) and its derivative, σ·(1 + x·(1 − σ)), by one exponential.
     #[inline(always)]
-    pub(crate) fn silu_slope(self) -> Self {
+    pub(crate) fn silu_and_slope(self) -> [Self; 2] {
         let s = self.sigmoid();
-        s * self.fma((-s).offset(1.0), Self::splat(1.0))
+        [self * s, s * self.fma((-s).offset(1.0), Self::splat(1.0))]
     }
 
-    /// ln(1 + eˣ) = max(x, 0) + ln(1 + e^−|x|), exact to rounding on both sides of 0.
+    /// The derivative of [`silu`](Self::silu).
     #[inline(always)]
-    pub(crate) fn softplus(self) -> Self {
+    pub(crate) fn silu_slope(self) -> Self {
+        let [_, slope] = self.silu_and_slope();
+        slope
+    }
+
+    /// ln(1 + eˣ) = max(x, 0) + ln(1 + e^−|x|), exact to rounding on both sides of 0, and its
+    /// derivative, [`sigmoid`](Self::sigmoid), by one exponential.
+    #[inline(always)]
+    pub(crate) fn softplus_and_slope(self) -> [Self; 2] {
         // 2·atanh(s) = ln((1 + s)/(1 − s)) with s = y/(2 + y) ≤ 1/3 is ln(1 + y), without
         // cancelling.
         let y = self.map(|x| -x.abs()).exp();
@@ -116,8 +127,32 @@ impl<const FMA: bool> Lanes<FMA> {
         for odd in [15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0] {
             series = series.mul_add(s2, 2.0 / odd);
         }
-        s.fma(series, self.map(|x| if x < 0.0 { 0.0 } else { x }))
+        let softplus = s.fma(series, self.map(|x| if x < 0.0 { 0.0 } else { x }));
+        // 1/(1 + e^−|x|) above 0, e^−|x| times that below.
+        let above = y.offset(1.0).recip();
+        let mut slope = (y * above).0;
+        for i in 0..LANES {
+            slope[i] = if self.0[i] < 0.0 { slope[i] } else { above.0[i] };
+        }
+        [softplus, Self(slope)]
     }
+}
+
+// The last lanes of a row, apart: inlined, the compiler merges their copy of unknown length with that
+// of a whole vector, and calls `memcpy` for both.
+#[cold]
+#[inline(never)]
+fn load_part(from: &[f32]) -> [f32; LANES] {
+    let mut lanes = [0.0; LANES];
+    lanes[..from.len()].copy_from_slice(from);
+    lanes
+}
+
+#[cold]
+#[inline(never)]
+fn store_part(lanes: &[f32; LANES], to: &mut [f32]) {
+    let len = to.len();
+    to.copy_from_slice(&lanes[..len]);
 }
 
 #[inline(always)]
@@ -257,13 +292,23 @@ mod tests {
             .fold(0.0, f64::max)
     }
 
+    fn softplus(x: Lanes<false>) -> Lanes<false> {
+        x.softplus_and_slope()[0]
+    }
+
+    fn softplus_slope(x: Lanes<false>) -> Lanes<false> {
+        x.softplus_and_slope()[1]
+    }
+
     // f32 rounds to 6e-8; two roundings of the reduction and one of the product give a few of
     // those.
     #[test]
     fn transcendental_functions_reach_f32_precision() {
         assert!(worst(Real::exp, f64::exp, -86.0, 88.7) < 2.5e-7);
-        assert!(worst(Lanes::softplus, |x| x.exp().ln_1p(), -86.0, 80.0) < 4e-7);
-        assert!(worst(Lanes::sigmoid, |x| 1.0 / (1.0 + (-x).exp()), -80.0, 80.0) < 4e-7);
+        let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+        assert!(worst(softplus, |x| x.exp().ln_1p(), -86.0, 80.0) < 4e-7);
+        assert!(worst(softplus_slope, sigmoid, -80.0, 80.0) < 4e-7);
+        assert!(worst(Lanes::sigmoid, sigmoid, -80.0, 80.0) < 4e-7);
     }
 
     #[test]
@@ -272,10 +317,14 @@ mod tests {
         assert_eq!(at(Real::exp, f32::NEG_INFINITY), 0.0);
         assert_eq!(at(Real::exp, -1e4), 0.0);
         assert_eq!(at(Real::exp, 1e4), f32::INFINITY);
-        assert_eq!(at(Lanes::softplus, 1e4), 1e4);
-        assert_eq!(at(Lanes::softplus, -1e4), 0.0);
+        assert_eq!(at(softplus, 1e4), 1e4);
+        assert_eq!(at(softplus, -1e4), 0.0);
+        assert_eq!(at(softplus_slope, 1e4), 1.0);
+        assert_eq!(at(softplus_slope, -1e4), 0.0);
         assert_eq!(at(Lanes::silu, -1e4), 0.0);
-        for f in [Real::exp, Lanes::softplus, Lanes::sigmoid, Lanes::silu, Lanes::silu_slope] {
+        let all: [fn(Lanes<false>) -> Lanes<false>; 6] =
+            [Real::exp, softplus, softplus_slope, Lanes::sigmoid, Lanes::silu, Lanes::silu_slope];
+        for f in all {
             assert!(at(f, f32::NAN).is_nan());
         }
     }

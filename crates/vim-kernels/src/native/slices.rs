@@ -31,3 +31,10 @@ pub(crate) fn tensor_as(values: Vec<f32>, shape: &[usize], dtype: DType) -> Floa
     let values = tensor(values, shape);
     if dtype == DType::F32 { values } else { Flex::float_cast(values, dtype.into()) }
 }
+
+/// Adds `from` to the start of `to`.
+pub(crate) fn add(to: &mut [f32], from: &[f32]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to += from;
+    }
+}

@@ -10,10 +10,11 @@ use burn::backend::{Flex, tensor::FloatTensor};
 use rayon::prelude::*;
 
 use super::{CHUNK, FullScanSpec};
+use crate::native::slices::add;
 use crate::op::{Forward, FusedOp};
 use crate::scan::ScanArguments;
 use crate::scan::native::{
-    Saved, ScanForward, ScanGrads, ScanInputs, Sizes, add, scan_tensors, tensor_gradients,
+    Saved, ScanForward, ScanGrads, ScanInputs, Sizes, scan_tensors, tensor_gradients,
 };
 use lu::{Factors, dot};
 

@@ -63,13 +63,15 @@ impl PerMethod for Job<'_> {
     }
 }
 
-/// Sums to which a block of eight channels adds.
+/// Sums to which a block of sixteen channels adds.
 struct Sums<const FMA: bool> {
     /// `[L]`: gradients of u and of delta after softplus.
     u: Vec<Lanes<FMA>>,
     delta: Vec<Lanes<FMA>>,
     /// `[L]`: gradient of the scan's own output.
     y: Vec<Lanes<FMA>>,
+    /// `[L]`: the slope of the gate, times the gradient of its product; used with z.
+    gate: Vec<Lanes<FMA>>,
     /// `[N]`.
     a: Vec<Lanes<FMA>>,
     /// `[L, N]` over all blocks of the strip, or `[N]` of this block where constant.
@@ -99,7 +101,8 @@ impl<const METHOD: usize, const SERIES: usize> Kernel for Specialized<'_, METHOD
         let mut sums = Sums::<FMA> {
             u: tokens.clone(),
             delta: tokens.clone(),
-            y: tokens,
+            y: tokens.clone(),
+            gate: tokens,
             a: vec![Lanes::ZERO; sizes.d_state],
             b: vec![Lanes::ZERO; rows(spec.b_constant)],
             c: vec![Lanes::ZERO; rows(spec.c_constant)],
@@ -109,10 +112,13 @@ impl<const METHOD: usize, const SERIES: usize> Kernel for Specialized<'_, METHOD
             block.load(inputs, batch, first, width);
             for token in 0..sizes.len {
                 let grad = inputs.columns::<FMA>(grad_y, batch, token, first, width);
-                sums.y[token] = match inputs.z {
-                    Some(z) => grad * inputs.columns(z, batch, token, first, width).silu(),
-                    None => grad,
-                };
+                sums.y[token] = grad;
+                if let Some(z) = inputs.z {
+                    let z = inputs.columns::<FMA>(z, batch, token, first, width);
+                    let [gate, slope] = z.silu_and_slope();
+                    sums.y[token] = grad * gate;
+                    sums.gate[token] = grad * slope;
+                }
                 sums.u[token] = Lanes::ZERO;
                 sums.delta[token] = Lanes::ZERO;
             }
@@ -131,11 +137,9 @@ impl<const METHOD: usize, const SERIES: usize> Kernel for Specialized<'_, METHOD
             for token in 0..sizes.len {
                 let at = token * channels + first - strip.first;
                 let (u, grad_y_scan) = (block.u[token], sums.y[token]);
-                if let Some(z) = inputs.z {
+                if inputs.z.is_some() {
                     let y = block.d.fma(u, block.y[token]);
-                    let grad = inputs.columns::<FMA>(grad_y, batch, token, first, width);
-                    let z = inputs.columns::<FMA>(z, batch, token, first, width);
-                    (grad * y * z.silu_slope()).store(&mut out.z[at..at + width]);
+                    (sums.gate[token] * y).store(&mut out.z[at..at + width]);
                 }
                 let grad_delta = sums.delta[token] * block.delta_slope[token];
                 grad_delta.store(&mut out.delta[at..at + width]);

@@ -1,4 +1,4 @@
-//! Eight channels of a scan: the inputs of every token, and the token's step.
+//! Sixteen channels of a scan: the inputs of every token, and the token's step.
 
 use strum::VariantArray;
 
@@ -6,7 +6,7 @@ use super::inputs::{ScanInputs, Strip};
 use crate::discretization::{Discretization, Series, discretize};
 use crate::native::lanes::{LANES, Lanes};
 
-/// Inputs of every step of eight channels.
+/// Inputs of every step of sixteen channels.
 pub(super) struct Block<const FMA: bool> {
     /// Delta after bias and softplus, `[L]`.
     pub(super) delta: Vec<Lanes<FMA>>,
@@ -60,8 +60,8 @@ impl<const FMA: bool> Block<FMA> {
         for token in 0..inputs.sizes.len {
             let raw = inputs.columns::<FMA>(inputs.delta, batch, token, first, width) + bias;
             let softplus = inputs.spec.options.delta_softplus;
-            self.delta[token] = if softplus { raw.softplus() } else { raw };
-            self.delta_slope[token] = if softplus { raw.sigmoid() } else { Lanes::splat(1.0) };
+            [self.delta[token], self.delta_slope[token]] =
+                if softplus { raw.softplus_and_slope() } else { [raw, Lanes::splat(1.0)] };
             self.u[token] = inputs.columns(inputs.u, batch, token, first, width);
             self.y[token] = zero;
         }
@@ -164,7 +164,7 @@ impl<const FMA: bool> Block<FMA> {
     }
 }
 
-/// `[channels, N]` of up to eight channels into a vector for each state.
+/// `[channels, N]` of up to sixteen channels into a vector for each state.
 fn transpose<const FMA: bool>(from: &[f32], to: &mut [Lanes<FMA>]) {
     let d_state = to.len();
     for (n, to) in to.iter_mut().enumerate() {

@@ -1,5 +1,5 @@
-//! The arguments of the native scan, and how channels are cut: blocks of eight lanes, strips of
-//! eight blocks.
+//! The arguments of the native scan, and how channels are cut: blocks of sixteen lanes, strips of
+//! four blocks.
 
 use crate::native::lanes::{LANES, Lanes};
 use crate::scan::ScanSpec;
@@ -40,7 +40,7 @@ impl ScanInputs<'_> {
     }
 }
 
-/// Floats that a strip saves: for each block, sweep, chunk and state, eight lanes.
+/// Floats that a strip saves: for each block, sweep, chunk and state, its lanes.
 pub(crate) fn chunk_states_len(sizes: Sizes, spec: ScanSpec, strip: Strip) -> usize {
     strip.blocks().count() * spec.sweeps() * sizes.len.div_ceil(CHUNK) * sizes.d_state * LANES
 }
@@ -48,7 +48,7 @@ pub(crate) fn chunk_states_len(sizes: Sizes, spec: ScanSpec, strip: Strip) -> us
 /// Blocks of a strip, the unit of parallel work: few enough that many threads share a batch
 /// element, enough that the strip's gradients of B and C (`[L, N]` each) are summed before they
 /// leave the core.
-const BLOCKS: usize = 8;
+const BLOCKS: usize = 4;
 
 /// Sizes of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Sizes {
 }
 
 impl Strip {
-    /// The strip's blocks, as (first channel, channels ≤ 8).
+    /// The strip's blocks, as (first channel, channels ≤ 16).
     pub(crate) fn blocks(self) -> impl Iterator<Item = (usize, usize)> {
         (0..self.channels)
             .step_by(LANES)

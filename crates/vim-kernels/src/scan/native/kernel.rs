@@ -1,7 +1,7 @@
 //! The fused scan on a CPU: inputs, outputs, and the loops over batch and channels.
 //!
 //! One task is a strip of up to 64 channels of one batch element; it runs the recurrence over all
-//! tokens with eight channels to a vector and the N states in the first-level cache, and returns
+//! tokens with sixteen channels to a vector and the N states in the first-level cache, and returns
 //! its part of the outputs, which is then copied into place. The forward pass saves the states at
 //! the starts of chunks of [`CHUNK`](super::inputs::CHUNK) tokens, `⌈L/CHUNK⌉·B·D·N` numbers (twice
 //! for a two-way method); the backward pass recomputes the rest a chunk at a time.
@@ -11,6 +11,7 @@ use rayon::prelude::*;
 use super::backward::{StripGrads, backward_strip};
 use super::forward::{StripForward, forward_strip};
 use super::inputs::{ScanInputs, Sizes, Strip, chunk_states_len};
+use crate::native::slices::add;
 
 /// `y [B, L, D]`, `last_state [B, D, N]`, and the chunk states, in an order of the kernel's own.
 pub(crate) struct ScanForward {
@@ -198,13 +199,6 @@ fn add_group(to: &mut [f32], from: &[f32], sizes: Sizes, group: usize) {
     let Sizes { groups, d_state, .. } = sizes;
     for (to, from) in to.chunks_exact_mut(groups * d_state).zip(from.chunks_exact(d_state)) {
         add(&mut to[group * d_state..(group + 1) * d_state], from);
-    }
-}
-
-/// Adds `from` to the start of `to`.
-pub(crate) fn add(to: &mut [f32], from: &[f32]) {
-    for (to, from) in to.iter_mut().zip(from) {
-        *to += from;
     }
 }
 
