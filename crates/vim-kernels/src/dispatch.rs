@@ -90,22 +90,26 @@ impl KernelChoice {
 
 /// The name of `device` in an error.
 pub(crate) fn device_name(device: &Device) -> String {
-    let inner = device.clone().inner();
-    if matches!(inner.as_dispatch(), DispatchDevice::Flex(_)) {
+    if runs_native(device) {
         "the CPU".into()
     } else if runs_cuda(device) {
         "a GPU through CUDA".into()
     } else if runs_cubecl(device) {
         "a GPU through wgpu".into()
     } else {
-        format!("{inner:?}")
+        format!("{:?}", device.clone().inner())
     }
 }
 
 /// Whether this build has fused kernels for `device`.
 #[must_use]
 pub fn has_kernel(device: &Device) -> bool {
-    matches!(device.clone().inner().as_dispatch(), DispatchDevice::Flex(_)) || runs_cubecl(device)
+    runs_native(device) || runs_cubecl(device)
+}
+
+/// Whether `device` is the CPU, which runs the native kernels.
+pub(crate) fn runs_native(device: &Device) -> bool {
+    matches!(device.clone().inner().as_dispatch(), DispatchDevice::Flex(_))
 }
 
 /// Whether `device` runs the CubeCL kernels.

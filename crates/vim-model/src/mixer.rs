@@ -313,7 +313,7 @@ impl Mixer {
     }
 }
 
-#[cfg(all(test, feature = "cuda"))]
+#[cfg(test)]
 mod tests {
     use burn::tensor::TensorData;
 
@@ -335,6 +335,16 @@ mod tests {
     // another order.
     #[test]
     fn fused_directions_are_the_unfused_ones() {
+        fused_agrees(&Device::flex().autodiff());
+    }
+
+    #[test]
+    #[cfg(feature = "cuda")]
+    fn fused_directions_are_the_unfused_ones_on_a_gpu() {
+        fused_agrees(&Device::default().autodiff());
+    }
+
+    fn fused_agrees(device: &Device) {
         let config = VimConfig {
             image_size: 12.into(),
             patch_size: 4,
@@ -345,18 +355,17 @@ mod tests {
             num_classes: 2,
             ..VimConfig::preset(Preset::Tiny)
         };
-        let device = Device::default().autodiff();
-        assert!(has_fused_mixer(&device), "this test is for a GPU with CUDA");
+        assert!(has_fused_mixer(device), "no fused mixer on {device:?}");
         for method in [Discretization::Zoh, Discretization::Poly] {
-            let mut model = config.init(&device, 7).expect("a valid model");
+            let mut model = config.init(device, 7).expect("a valid model");
             let Mixer { forward, backward, .. } = &mut model.layers[0].mixer;
             for direction in [forward, backward.as_mut().expect("two directions")] {
                 direction.scan_options.method = method;
             }
             let mixer = &model.layers[0].mixer;
-            let grad = wave([3, 10, 17], 0.13, &device);
+            let grad = wave([3, 10, 17], 0.13, device);
             let run = |fused: bool| {
-                let input = wave([3, 10, 17], 0.37, &device).require_grad();
+                let input = wave([3, 10, 17], 0.37, device).require_grad();
                 let y = if fused {
                     mixer.forward(input.clone()).expect("a kernel")
                 } else {

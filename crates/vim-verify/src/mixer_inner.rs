@@ -43,7 +43,16 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
     };
     let methods = &context.methods;
     let of = |&dtype| methods.iter().map(move |&method| check(dtype, method));
-    context.dtypes.iter().flat_map(of).collect()
+    let there = |dtype: &&Dtype| precision(**dtype).check(&context.device).is_ok();
+    context.dtypes.iter().filter(there).flat_map(of).collect()
+}
+
+/// The precision with activations of this type.
+fn precision(dtype: Dtype) -> Precision {
+    match dtype {
+        Dtype::F32 => Precision::F32,
+        Dtype::Bf16 => Precision::Bf16,
+    }
 }
 
 /// A mixer in f64.
@@ -224,12 +233,9 @@ impl Mixer {
             reverse: false,
             choice: KernelChoice::Kernel,
         };
-        let precision = match dtype {
-            Dtype::F32 => Precision::F32,
-            Dtype::Bf16 => Precision::Bf16,
-        };
         let [ahead, back] = given.clone();
-        let y = mixer_inner(xz.clone(), ahead, back, options, precision, self.len > 30)?;
+        let (precision, recompute) = (precision(dtype), self.len > 30);
+        let y = mixer_inner(xz.clone(), ahead, back, options, precision, recompute)?;
         let upstream = tensor(&self.grad_y, [batch, len, d_inner], dtype, device);
         let grads = (y.clone() * upstream).sum().backward();
 

@@ -3,7 +3,7 @@
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
-mod native;
+pub(crate) mod native;
 pub(crate) mod oracle;
 
 use burn::backend::{Backend, Dispatch};

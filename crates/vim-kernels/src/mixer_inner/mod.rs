@@ -2,13 +2,16 @@
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
+mod native;
 
+use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Tensor};
 
 use crate::check::{check_rows, expect};
-use crate::dispatch::{Implementation, device_name, record_run};
+use crate::dispatch::{
+    Implementation, device_name, record_run, runs_cubecl, runs_cuda, runs_native,
+};
 use crate::error::KernelError;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::op::{Single, fused_op, tensors};
 use crate::precision::Precision;
 use crate::scan::shapes::ScanShapes;
@@ -16,11 +19,11 @@ use crate::scan::{ScanOptions, ScanSpec};
 
 const OPERATION: &str = "mixer_inner";
 
-/// Whether [`mixer_inner`] runs on `device`: on CUDA only. It passes views with arbitrary offsets,
-/// which WebGPU does not bind.
+/// Whether [`mixer_inner`] runs on `device`: on a CPU and on CUDA. On GPUs it passes views with
+/// arbitrary offsets, which WebGPU does not bind.
 #[must_use]
 pub fn has_fused_mixer(device: &Device) -> bool {
-    crate::dispatch::runs_cuda(device)
+    runs_native(device) || runs_cuda(device)
 }
 
 /// Weights of one direction of the mixer, f32.
@@ -67,7 +70,6 @@ impl MixerSpec {
     }
 }
 
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 tensors! {
     /// `xz`, then the weights of both directions, shapes as in [`DirectionWeights`].
     MixerArguments, 15: {
@@ -77,9 +79,8 @@ tensors! {
     }
 }
 
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 fused_op! {
-    Cube:
+    Flex and Cube:
     MixerBackend::mixer_inner(MixerSpec, MixerArguments, 15) -> Single { y }
 }
 
@@ -89,6 +90,7 @@ fused_op! {
 /// `dt_proj`, then `selective_scan_bidirectional`, gated by the second half. One node of the graph,
 /// which saves `xz`, the projections, the prepared weights and the chunk states, in the type of
 /// `xz`. The backward pass recomputes the convolutions and the step sizes. Nothing is concatenated.
+/// On a CPU each image goes through all of it in the cache of a core.
 ///
 /// With `recompute` the backward pass also recomputes the chunk states, most of the saved memory.
 ///
@@ -134,11 +136,30 @@ pub fn mixer_inner(
         width == 2 * d_inner && xz.dtype() == precision.activations(),
         format!("[B, L, 2D] in {}", precision.activations().name()),
     )?;
-    check_size(batch, len, d_inner, d_state, spec)?;
+    if runs_cubecl(&device) {
+        check_size(batch, len, d_inner, d_state, spec)?;
+    }
     for operation in ["causal_conv1d", "selective_scan", OPERATION] {
         record_run(operation, Implementation::Kernel);
     }
-    Ok(on_cubecl(xz, [fwd, rev], spec))
+    let arguments = MixerArguments {
+        xz: xz.into_dispatch(),
+        conv_weight_fwd: fwd.conv_weight.into_dispatch(),
+        conv_bias_fwd: fwd.conv_bias.into_dispatch(),
+        x_proj_fwd: fwd.x_proj.into_dispatch(),
+        dt_proj_fwd: fwd.dt_proj.into_dispatch(),
+        delta_bias_fwd: fwd.delta_bias.into_dispatch(),
+        a_log_fwd: fwd.a_log.into_dispatch(),
+        d_fwd: fwd.d.into_dispatch(),
+        conv_weight_rev: rev.conv_weight.into_dispatch(),
+        conv_bias_rev: rev.conv_bias.into_dispatch(),
+        x_proj_rev: rev.x_proj.into_dispatch(),
+        dt_proj_rev: rev.dt_proj.into_dispatch(),
+        delta_bias_rev: rev.delta_bias.into_dispatch(),
+        a_log_rev: rev.a_log.into_dispatch(),
+        d_rev: rev.d.into_dispatch(),
+    };
+    Ok(Tensor::from_dispatch(Dispatch::mixer_inner(arguments, spec).y))
 }
 
 impl DirectionWeights {
@@ -164,7 +185,7 @@ impl DirectionWeights {
     }
 }
 
-/// Checks that 32 bits index what the scan reads and writes.
+/// Checks that 32 bits index what a GPU's scan reads and writes.
 fn check_size(
     batch: usize,
     len: usize,
@@ -190,32 +211,4 @@ fn check_size(
     };
     shapes.check_scan_size(spec.scan(), 2)?;
     check_rows(OPERATION, batch * len, 2 * d_inner)
-}
-
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-fn on_cubecl(xz: Tensor<3>, [fwd, rev]: [DirectionWeights; 2], spec: MixerSpec) -> Tensor<3> {
-    use burn::backend::Dispatch;
-    let arguments = MixerArguments {
-        xz: xz.into_dispatch(),
-        conv_weight_fwd: fwd.conv_weight.into_dispatch(),
-        conv_bias_fwd: fwd.conv_bias.into_dispatch(),
-        x_proj_fwd: fwd.x_proj.into_dispatch(),
-        dt_proj_fwd: fwd.dt_proj.into_dispatch(),
-        delta_bias_fwd: fwd.delta_bias.into_dispatch(),
-        a_log_fwd: fwd.a_log.into_dispatch(),
-        d_fwd: fwd.d.into_dispatch(),
-        conv_weight_rev: rev.conv_weight.into_dispatch(),
-        conv_bias_rev: rev.conv_bias.into_dispatch(),
-        x_proj_rev: rev.x_proj.into_dispatch(),
-        dt_proj_rev: rev.dt_proj.into_dispatch(),
-        delta_bias_rev: rev.delta_bias.into_dispatch(),
-        a_log_rev: rev.a_log.into_dispatch(),
-        d_rev: rev.d.into_dispatch(),
-    };
-    Tensor::from_dispatch(Dispatch::mixer_inner(arguments, spec).y)
-}
-
-#[cfg(not(any(feature = "cuda", feature = "wgpu")))]
-fn on_cubecl(_: Tensor<3>, _: [DirectionWeights; 2], _: MixerSpec) -> Tensor<3> {
-    unreachable!("invariant: a device without kernels was refused")
 }

@@ -6,6 +6,7 @@
 //! baseline. The first two give the same bits.
 
 pub(crate) mod lanes;
+pub(crate) mod product;
 pub(crate) mod slices;
 
 /// Work that is compiled for AVX-512, for AVX2 + FMA, and for neither.

@@ -80,7 +80,7 @@ fn a_run_leaves_its_result_and_its_record() {
         assert!(bench.folder("a").join(file).is_file(), "{file}");
     }
     assert_eq!(exit(&bench, "a")["reason"], "finished");
-    let kernels = "fused kernels: add_rms_norm, causal_conv1d, selective_scan";
+    let kernels = "fused kernels: add_rms_norm, causal_conv1d, mixer_inner, selective_scan";
     assert_parts(&bench.read("a", "log.txt"), &[kernels]);
 
     // Twelve records of two steps each, three evaluations on val, one on test.
@@ -173,6 +173,8 @@ fn losses_of_both(bench: &Bench, method: Discretization, others: &str) -> Vec<f6
         let mut expected: Vec<&str> = chosen.to_vec();
         let always: Vec<&str> = others.split(", ").filter(|name| !name.is_empty()).collect();
         if scan.ends_with("kernel") {
+            // Which has the convolution and the scan in it.
+            expected.push("mixer_inner");
             expected.extend(&always);
             expected.sort_unstable();
             assert!(said("reference operations").is_empty(), "{log}");

@@ -13,7 +13,7 @@ use crate::native::slices::{contiguous, slice, tensor, tensor_as};
 use crate::op::{Forward, FusedOp, Tensors};
 
 pub(crate) use inputs::{ScanInputs, Sizes};
-pub(crate) use kernel::{ScanForward, ScanGrads};
+pub(crate) use kernel::{ScanForward, ScanGrads, backward, forward};
 
 type Flexible = FloatTensor<Flex>;
 

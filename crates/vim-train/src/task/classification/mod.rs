@@ -258,8 +258,8 @@ impl Task for Classification {
     fn device_warning(&self, model: &Vim, device: &Device) -> Option<String> {
         let is_lost = self.classifier.config.train.recompute && !model.can_recompute(device);
         is_lost.then(|| {
-            "warning: train.recompute changes nothing here: only kernels for CUDA that take both \
-             directions at once have it"
+            "warning: train.recompute changes nothing here: only the kernels for CPUs and CUDA that \
+             take both directions at once have it"
                 .into()
         })
     }
