@@ -2,13 +2,14 @@
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) mod cube;
+mod native;
 
-use burn::tensor::{Device, Tensor};
+use burn::backend::Dispatch;
+use burn::tensor::{DType, Device, Tensor};
 
 use crate::check::{check_rows, expect};
-use crate::dispatch::{device_name, runs_cubecl};
+use crate::dispatch::{device_name, has_kernel, runs_cubecl};
 use crate::error::KernelError;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::op::{Single, fused_op, tensors};
 use crate::precision::Precision;
 
@@ -17,7 +18,7 @@ const OPERATION: &str = "linear";
 /// `x · weight + bias`.
 ///
 /// On a GPU by our own products (see [`Precision`]), with the gradients of weight and bias in f32
-/// whatever the activations are; on a CPU by Burn's, in f32.
+/// whatever the activations are; on a CPU in f32.
 ///
 /// # Shapes
 ///
@@ -45,22 +46,12 @@ pub fn linear(
         expect(OPERATION, "bias", &dims, dims == [columns], format!("[N] = [{columns}]"))?;
     }
     precision.check(&x.device())?;
-    if !runs_cubecl(&x.device()) {
+    if !has_kernel(&x.device()) {
         return Ok(burn::tensor::module::linear(x, weight, bias));
     }
-    check_rows(OPERATION, batch * len, width.max(columns))?;
-    Ok(on_cubecl(x, weight, bias, precision))
-}
-
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-fn on_cubecl(
-    x: Tensor<3>,
-    weight: Tensor<2>,
-    bias: Option<Tensor<1>>,
-    precision: Precision,
-) -> Tensor<3> {
-    use burn::backend::Dispatch;
-    use burn::tensor::DType;
+    if runs_cubecl(&x.device()) {
+        check_rows(OPERATION, batch * len, width.max(columns))?;
+    }
     let spec = LinearSpec { has_bias: bias.is_some(), precision };
     // A backend extension has no optional tensors: an absent bias is passed as one number that
     // nothing reads.
@@ -70,31 +61,23 @@ fn on_cubecl(
         weight: weight.into_dispatch(),
         bias: bias.into_dispatch(),
     };
-    Tensor::from_dispatch(Dispatch::linear_map(arguments, spec).y)
-}
-
-#[cfg(not(any(feature = "cuda", feature = "wgpu")))]
-fn on_cubecl(x: Tensor<3>, weight: Tensor<2>, bias: Option<Tensor<1>>, _: Precision) -> Tensor<3> {
-    burn::tensor::module::linear(x, weight, bias)
+    Ok(Tensor::from_dispatch(Dispatch::linear_map(arguments, spec).y))
 }
 
 /// The checked call.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinearSpec {
     has_bias: bool,
     precision: Precision,
 }
 
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 tensors! {
     /// The arguments on a backend, shapes as in [`linear`].
     LinearArguments, 3: { x, weight, bias }
 }
 
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 fused_op! {
-    Cube:
+    Flex and Cube:
     LinearBackend::linear_map(LinearSpec, LinearArguments, 3) -> Single { y }
 }
 
