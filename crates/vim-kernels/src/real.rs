@@ -1,4 +1,4 @@
-//! The arithmetic that formulas are written in: `f64` for the oracle, eight `f32` lanes for the
+//! The arithmetic that formulas are written in: `f64` for the oracle, sixteen `f32` lanes for the
 //! native kernel, a tensor for the reference, and [`Traced`] for a GPU's kernels. One formula, four
 //! number types.
 

@@ -10,7 +10,8 @@ use crate::real::Real;
 /// Lanes in a vector.
 pub(crate) const LANES: usize = 16;
 
-/// Sixteen `f32`; `FMA` says whether the code is compiled where fused multiply-add is an instruction.
+/// Sixteen `f32`; `FMA` says whether the code is compiled where fused multiply-add is an
+/// instruction.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Lanes<const FMA: bool>([f32; LANES]);
@@ -138,8 +139,8 @@ impl<const FMA: bool> Lanes<FMA> {
     }
 }
 
-// The last lanes of a row, apart: inlined, the compiler merges their copy of unknown length with that
-// of a whole vector, and calls `memcpy` for both.
+// The last lanes of a row, apart: inlined, the compiler merges their copy of unknown length with
+// that of a whole vector, and calls `memcpy` for both.
 #[cold]
 #[inline(never)]
 fn load_part(from: &[f32]) -> [f32; LANES] {

@@ -1,9 +1,8 @@
-//! Helpers of the fused CPU kernels, in safe Rust: sixteen channels to a vector, rayon over batch and
-//! channels.
+//! Helpers of the fused CPU kernels: sixteen channels to a vector, rayon over batch and channels.
 //!
 //! The kernels are written once for vectors of sixteen `f32` and compiled three times: for AVX-512,
 //! for AVX2 with fused multiply-add, each selected when the processor has it, and for the target's
-//! baseline. The first two give the same bits.
+//! baseline. The first two do the same arithmetic on each lane.
 
 pub(crate) mod lanes;
 pub(crate) mod product;

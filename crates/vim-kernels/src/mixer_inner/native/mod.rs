@@ -16,7 +16,7 @@ use crate::native::slices::{add, contiguous, slice, tensor};
 use crate::op::{Forward, FusedOp, Tensors};
 use crate::scan::ScanSpec;
 use crate::scan::native::Sizes;
-use way::{Image, Kept, Sums, Way};
+use way::{Image, SavedImage, Sums, Way};
 
 /// Weights of a direction.
 const WEIGHTS: usize = 7;
@@ -32,7 +32,7 @@ type Inputs = [FloatTensor<Flex>; INPUTS];
 impl FusedOp<Flex, INPUTS, 0> for MixerSpec {
     type Inputs = MixerArguments<Flex>;
     /// The arguments, and of each image what its two directions kept.
-    type Saved = (Inputs, Arc<Vec<[Kept; 2]>>);
+    type Saved = (Inputs, Arc<Vec<[SavedImage; 2]>>);
 
     fn forward(self, arguments: MixerArguments<Flex>, save: bool) -> Forward<Flex, Self::Saved, 0> {
         let inputs = arguments.into_array().map(|t| contiguous(&t));

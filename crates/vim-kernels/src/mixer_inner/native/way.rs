@@ -35,7 +35,7 @@ pub(super) struct Image<'a> {
 
 /// What a forward pass keeps of an image for the backward pass.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct SavedImage {
     /// `[L, R + 2N]`: the low-rank step, B and C.
     projected: Vec<f32>,
     /// Empty where they are computed again.
@@ -96,7 +96,7 @@ struct Drive {
 
 impl Way<'_> {
     /// `y [L, D]` of an image, and what the backward pass needs, with the states if `save`.
-    pub(super) fn forward(&self, image: Image<'_>, save: bool) -> (Vec<f32>, Kept) {
+    pub(super) fn forward(&self, image: Image<'_>, save: bool) -> (Vec<f32>, SavedImage) {
         let Sizes { len, d_inner, .. } = self.sizes;
         let u = self.convolved(image);
         let width = self.projected();
@@ -106,14 +106,14 @@ impl Way<'_> {
         let drive = self.drive(&projected);
         let ScanForward { y, chunk_states, .. } =
             forward(self.scan_inputs(image, &u, &drive), save);
-        (y, Kept { projected, chunk_states })
+        (y, SavedImage { projected, chunk_states })
     }
 
     /// The gradients of x and z, each `[L, D]`, and of the weights, from `grad_y [L, D]`.
     pub(super) fn backward(
         &self,
         image: Image<'_>,
-        kept: &Kept,
+        kept: &SavedImage,
         grad_y: &[f32],
     ) -> ([Vec<f32>; 2], Sums) {
         let Sizes { len, d_inner, d_state, .. } = self.sizes;
