@@ -113,9 +113,10 @@ impl Vim {
         Ok(self)
     }
 
-    /// The same model, which on a GPU computes the states of its scans again in the backward pass
-    /// if `recompute` is set, instead of keeping them. A step then takes two fifths of the memory
-    /// less and a seventh of the time more; the numbers are the same to the bit.
+    /// The same model, which on a CPU and with CUDA computes the states of its scans again in the
+    /// backward pass if `recompute` is set, instead of keeping them. On a GPU a step then takes two
+    /// fifths of the memory less and a seventh of the time more; the numbers are the same to the
+    /// bit.
     #[must_use]
     pub fn with_recompute(mut self, recompute: bool) -> Self {
         for block in &mut self.layers {

@@ -20,8 +20,10 @@ pub(crate) const BF16: f64 = 8e-3;
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
     let check = |precision| {
         let run = move |context: &Context, factor| {
-            let sizes = sizes(context.quick).into_iter();
-            worst(sizes.map(|sizes| rows(sizes, precision, context, factor)))
+            let sizes = sizes(context.quick);
+            let without = sizes[..2].iter().map(|&sizes| (sizes, false));
+            let all = sizes.iter().map(|&sizes| (sizes, true)).chain(without);
+            worst(all.map(|(sizes, has_bias)| rows(sizes, has_bias, precision, context, factor)))
         };
         Check::new(Subject::Oracle, "linear", Implementation::Kernel, precision, run)
     };
@@ -48,9 +50,10 @@ fn sizes(quick: bool) -> Vec<[usize; 4]> {
         [1, 300, 40, 10],
         [5, 211, 12, 130],
         [9, 130, 45, 33],
+        [2, 3, 700, 400],
     ];
     if !quick {
-        sizes.extend([[8, 197, 192, 768], [8, 197, 384, 192], [2, 1025, 17, 33]]);
+        sizes.extend([[8, 197, 192, 768], [8, 197, 384, 192], [5, 1025, 17, 33]]);
         sizes.extend([[9, 130, 261, 97], [3, 401, 768, 36]]);
     }
     sizes
@@ -58,6 +61,7 @@ fn sizes(quick: bool) -> Vec<[usize; 4]> {
 
 fn rows(
     [batch, len, inputs, outputs]: [usize; 4],
+    has_bias: bool,
     precision: Precision,
     context: &Context,
     factor: f64,
@@ -76,7 +80,7 @@ fn rows(
         for o in 0..outputs {
             let grad = grad_y[t * outputs + o];
             of_bias[o] += grad;
-            let mut sum = bias[o];
+            let mut sum = if has_bias { bias[o] } else { 0.0 };
             for i in 0..inputs {
                 let (x, weight) = (x[t * inputs + i], weight[i * outputs + o]);
                 sum += x * weight;
@@ -90,7 +94,7 @@ fn rows(
     let given = tensor(&x, [batch, len, inputs], dtype, device).require_grad();
     let w = tensor(&weight, [inputs, outputs], Dtype::F32, device).require_grad();
     let b = tensor(&bias, [outputs], Dtype::F32, device).require_grad();
-    let got = linear(given.clone(), w.clone(), Some(b.clone()), precision)?;
+    let got = linear(given.clone(), w.clone(), has_bias.then(|| b.clone()), precision)?;
     let upstream = tensor(&grad_y, [batch, len, outputs], dtype, device);
     let grads = (got.clone() * upstream).sum().backward();
     let tolerance = match precision {
@@ -100,12 +104,15 @@ fn rows(
     };
     // What bf16 does not round, neither factor nor result, is as good as f32.
     let exact = if precision == Precision::Tf32 { TF32 } else { F32 };
-    let case = format!("B={batch} L={len} {inputs} to {outputs}");
-    let arrays = vec![
+    let bias = if has_bias { "" } else { " without bias" };
+    let case = format!("B={batch} L={len} {inputs} to {outputs}{bias}");
+    let mut arrays = vec![
         ("y", values(got), y, tolerance),
         ("x", gradient(&given, &grads), of_x, tolerance),
         ("weight", gradient(&w, &grads), of_weight, exact),
-        ("bias", gradient(&b, &grads), of_bias, F32),
     ];
+    if has_bias {
+        arrays.push(("bias", gradient(&b, &grads), of_bias, F32));
+    }
     Ok(rows_of(arrays, 1e-30, factor, &case))
 }

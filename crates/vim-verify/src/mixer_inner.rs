@@ -31,8 +31,15 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
                 // The last has rows enough for the products that keep a weight in shared memory.
                 let sizes =
                     [[2, 1, 6, 5, 2], [3, 21, 6, 16, 3], [2, 37, 40, 4, 12], [8, 131, 40, 4, 12]];
-                // States that are kept one by one, in a pass and in two: of no formula's concern.
-                let kept = [[3, 21, 40, 5, 12], [3, 21, 40, 20, 12]];
+                // Of no formula's concern: states that are kept one by one, in a pass and in two,
+                // and sizes at the edges of a CPU's lanes, strips and blocks.
+                let kept = [
+                    [3, 21, 40, 5, 12],
+                    [3, 21, 40, 20, 12],
+                    [1, 5, 16, 1, 1],
+                    [1, 2, 17, 17, 2],
+                    [1, 300, 130, 16, 4],
+                ];
                 let kept = kept.into_iter().filter(|_| method == Discretization::Zoh);
                 worst(sizes.into_iter().chain(kept).map(|sizes| {
                     Mixer::new(sizes, method, dtype).rows(dtype, &context.device, factor)

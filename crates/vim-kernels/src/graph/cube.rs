@@ -46,7 +46,7 @@ impl<const I: usize, const O: usize> Recorded<I, O> {
     ) -> Result<Self, E> {
         let device = like.device();
         let input = copied(&dense(primitive(like)));
-        let run = || {
+        let run = || -> Result<CubeTensor, E> {
             let y = forward(Tensor::from_primitive::<CubeBackend>(input.clone()))?;
             if y.device() != device {
                 return Err(no_graph(&y.device(), "the result is not where the input is").into());

@@ -7,7 +7,7 @@ mod native;
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Tensor};
 
-use crate::check::{check_rows, expect};
+use crate::check::{check_dtypes, check_rows, expect};
 use crate::dispatch::{device_name, has_kernel, runs_cubecl};
 use crate::error::KernelError;
 use crate::op::{Single, fused_op, tensors};
@@ -29,8 +29,9 @@ const OPERATION: &str = "linear";
 ///
 /// # Errors
 ///
-/// [`KernelError::Shape`] names the argument whose shape disagrees; [`KernelError::NoPrecision`] if
-/// the device does not multiply in `precision`; [`KernelError::TooLarge`] on a GPU.
+/// [`KernelError::Shape`] and [`KernelError::Dtype`] name the argument whose shape or type
+/// disagrees; [`KernelError::NoPrecision`] if the device does not multiply in `precision`;
+/// [`KernelError::TooLarge`] on a GPU.
 pub fn linear(
     x: Tensor<3>,
     weight: Tensor<2>,
@@ -39,8 +40,9 @@ pub fn linear(
 ) -> Result<Tensor<3>, KernelError> {
     let [batch, len, width] = x.dims();
     let [rows, columns] = weight.dims();
-    let expected = format!("[K, N] with K = {width}");
-    expect(OPERATION, "weight", &[rows, columns], rows == width, expected)?;
+    let expected = format!("[K, N] with K = {width}, neither of them 0");
+    let good = rows == width && rows > 0 && columns > 0;
+    expect(OPERATION, "weight", &[rows, columns], good, expected)?;
     if let Some(bias) = &bias {
         let dims = bias.dims();
         expect(OPERATION, "bias", &dims, dims == [columns], format!("[N] = [{columns}]"))?;
@@ -49,6 +51,8 @@ pub fn linear(
     if !has_kernel(&x.device()) {
         return Ok(burn::tensor::module::linear(x, weight, bias));
     }
+    let of_weights = [("weight", Some(weight.dtype())), ("bias", bias.as_ref().map(Tensor::dtype))];
+    check_dtypes(OPERATION, &x.device(), &[("x", x.dtype())], &of_weights)?;
     if runs_cubecl(&x.device()) {
         check_rows(OPERATION, batch * len, width.max(columns))?;
     }

@@ -1,17 +1,35 @@
-//! The linear map on a CPU, behind Burn's Flex backend: rayon over blocks of tokens.
+//! The linear map on a CPU, behind Burn's Flex backend: rayon over blocks of tokens, or over the
+//! columns of a large weight.
 
 use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
 use rayon::prelude::*;
 
 use super::{LinearArguments, LinearSpec};
-use crate::native::product::{Matrix, multiply};
+use crate::native::product::{Matrix, multiply, multiply_in_blocks, multiply_large};
 use crate::native::slices::{add, contiguous, slice, tensor};
 use crate::op::{Forward, FusedOp, Tensors};
 
-/// Tokens of a block, the unit of parallel work of `x · weight` and of its adjoint.
-const BLOCK: usize = 256;
+/// Most tokens of a block, the unit of parallel work of `x · weight` and of its adjoint, and the
+/// fewest, below which a block would spend its time on the weight.
+const BLOCK: [usize; 2] = [32, 256];
+/// Blocks that few tokens are divided into.
+const BLOCKS: usize = 16;
 /// Most parts of a weight's gradient, each as large as the weight.
 const MOST_PARTS: usize = 16;
+/// Elements from which on a weight is large: all threads share its product.
+const LARGE: usize = 1 << 18;
+
+/// `lhs · rhs` for each token, added to `out` where `accumulate`.
+fn of_tokens(lhs: Matrix<'_>, rhs: Matrix<'_>, out: &mut [f32], accumulate: bool) {
+    let ([tokens, _], [_, columns]) = (lhs.size(), rhs.size());
+    if rhs.len() >= LARGE {
+        multiply_large(lhs, rhs, out, columns, accumulate);
+    } else {
+        let [least, most] = BLOCK;
+        let block = tokens.div_ceil(BLOCKS).clamp(least, most);
+        multiply_in_blocks(block, lhs, rhs, out, columns, accumulate);
+    }
+}
 
 impl FusedOp<Flex, 3, 0> for LinearSpec {
     type Inputs = LinearArguments<Flex>;
@@ -26,16 +44,16 @@ impl FusedOp<Flex, 3, 0> for LinearSpec {
         let LinearArguments { x, weight, bias } = arguments.map(|t| contiguous(&t));
         let [batch, len, width] = x.shape().dims();
         let [_, columns] = weight.shape().dims();
-        let mut y = vec![0.0; batch * len * columns];
-        let blocks = y.par_chunks_mut(BLOCK * columns).zip(slice(&x).par_chunks(BLOCK * width));
-        blocks.for_each(|(y, x)| {
+        let tokens = batch * len;
+        let mut y = vec![0.0; tokens * columns];
+        if tokens > 0 {
             if self.has_bias {
-                y.chunks_exact_mut(columns).for_each(|row| row.copy_from_slice(slice(&bias)));
+                y.par_chunks_exact_mut(columns).for_each(|row| row.copy_from_slice(slice(&bias)));
             }
-            let x = Matrix::dense(x, [x.len() / width, width]);
+            let x = Matrix::dense(slice(&x), [tokens, width]);
             let weight = Matrix::dense(slice(&weight), [width, columns]);
-            multiply(x, weight, y, columns, self.has_bias);
-        });
+            of_tokens(x, weight, &mut y, self.has_bias);
+        }
         (tensor(y, &[batch, len, columns]), [], save.then_some([x, weight]))
     }
 
@@ -43,45 +61,73 @@ impl FusedOp<Flex, 3, 0> for LinearSpec {
         self,
         grad: FloatTensor<Flex>,
         [x, weight]: Self::Saved,
-        [wants_x, ..]: [bool; 3],
+        [wants_x, wants_weight, wants_bias]: [bool; 3],
     ) -> [Option<FloatTensor<Flex>>; 3] {
         let grad = contiguous(&grad);
         let ([batch, len, width], [_, columns]) = (x.shape().dims(), weight.shape().dims());
+        let tokens = batch * len;
+        let grads = Matrix::dense(slice(&grad), [tokens, columns]);
         let grad_x = wants_x.then(|| {
-            let mut grad_x = vec![0.0; batch * len * width];
-            let grads = slice(&grad).par_chunks(BLOCK * columns);
-            grad_x.par_chunks_mut(BLOCK * width).zip(grads).for_each(|(grad_x, grad)| {
-                let grad = Matrix::dense(grad, [grad.len() / columns, columns]);
+            let mut grad_x = vec![0.0; tokens * width];
+            if tokens > 0 {
                 let weight = Matrix::dense(slice(&weight), [width, columns]);
-                multiply(grad, weight.transposed(), grad_x, width, false);
-            });
+                of_tokens(grads, weight.transposed(), &mut grad_x, false);
+            }
             tensor(grad_x, &[batch, len, width])
         });
-        // Parts by the sizes alone, added in their order, whatever the number of threads.
-        let part = (batch * len).div_ceil(MOST_PARTS).max(BLOCK);
-        let parts: Vec<[Vec<f32>; 2]> = slice(&x)
-            .par_chunks(part * width)
-            .zip(slice(&grad).par_chunks(part * columns))
-            .map(|(x, grad)| {
+        let of_weight = wants_weight.then(|| {
+            let of_weight = if tokens > 0 && width * columns >= LARGE {
+                let x = Matrix::dense(slice(&x), [tokens, width]);
                 let mut of_weight = vec![0.0; width * columns];
-                let rows = grad.len() / columns;
-                let x = Matrix::dense(x, [rows, width]);
-                let grads = Matrix::dense(grad, [rows, columns]);
-                multiply(x.transposed(), grads, &mut of_weight, columns, false);
-                let mut of_bias = vec![0.0; if self.has_bias { columns } else { 0 }];
-                if self.has_bias {
-                    grad.chunks_exact(columns).for_each(|row| add(&mut of_bias, row));
-                }
-                [of_weight, of_bias]
-            })
-            .collect();
-        let mut of_weight = vec![0.0; width * columns];
-        let mut of_bias = vec![0.0; columns];
-        for [weight, bias] in &parts {
-            add(&mut of_weight, weight);
-            add(&mut of_bias, bias);
-        }
-        let of_bias = self.has_bias.then(|| tensor(of_bias, &[columns]));
-        [grad_x, Some(tensor(of_weight, &[width, columns])), of_bias]
+                multiply_large(x.transposed(), grads, &mut of_weight, columns, false);
+                of_weight
+            } else {
+                in_parts(
+                    slice(&x),
+                    slice(&grad),
+                    [width, columns],
+                    width * columns,
+                    |x, grad, out| {
+                        let rows = grad.len() / columns;
+                        let x = Matrix::dense(x, [rows, width]);
+                        let grad = Matrix::dense(grad, [rows, columns]);
+                        multiply(x.transposed(), grad, out, columns, false);
+                    },
+                )
+            };
+            tensor(of_weight, &[width, columns])
+        });
+        let of_bias = (self.has_bias && wants_bias).then(|| {
+            let of_bias =
+                in_parts(slice(&x), slice(&grad), [width, columns], columns, |_, grad, out| {
+                    grad.chunks_exact(columns).for_each(|row| add(out, row));
+                });
+            tensor(of_bias, &[columns])
+        });
+        [grad_x, of_weight, of_bias]
     }
+}
+
+/// A sum over the tokens of `size` numbers, which `run` makes of a part's x and gradients: in parts
+/// by the sizes alone, added in their order, whatever the number of threads.
+fn in_parts(
+    x: &[f32],
+    grad: &[f32],
+    [width, columns]: [usize; 2],
+    size: usize,
+    run: impl Fn(&[f32], &[f32], &mut [f32]) + Sync,
+) -> Vec<f32> {
+    let part = (x.len() / width).div_ceil(MOST_PARTS).max(BLOCK[1]);
+    let parts: Vec<Vec<f32>> = x
+        .par_chunks(part * width)
+        .zip(grad.par_chunks(part * columns))
+        .map(|(x, grad)| {
+            let mut out = vec![0.0; size];
+            run(x, grad, &mut out);
+            out
+        })
+        .collect();
+    let mut sum = vec![0.0; size];
+    parts.iter().for_each(|part| add(&mut sum, part));
+    sum
 }

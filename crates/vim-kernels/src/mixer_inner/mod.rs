@@ -7,7 +7,7 @@ mod native;
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Tensor};
 
-use crate::check::{check_rows, expect};
+use crate::check::{check_dtypes, check_rows, expect};
 use crate::dispatch::{
     Implementation, device_name, record_run, runs_cubecl, runs_cuda, runs_native,
 };
@@ -101,9 +101,9 @@ fused_op! {
 ///
 /// # Errors
 ///
-/// [`KernelError::Shape`] names the argument whose shape disagrees with `xz` and A;
-/// [`KernelError::NoPrecision`] if the device does not multiply in `precision`;
-/// [`KernelError::NoKernel`] where it does not run; [`KernelError::TooLarge`].
+/// [`KernelError::Shape`] and [`KernelError::Dtype`] name the argument whose shape disagrees with
+/// `xz` and A, or whose type is wrong; [`KernelError::NoPrecision`] if the device does not multiply
+/// in `precision`; [`KernelError::NoKernel`] where it does not run; [`KernelError::TooLarge`].
 ///
 /// # Source
 ///
@@ -128,13 +128,14 @@ pub fn mixer_inner(
     let [_, d_state] = fwd.a_log.dims();
     for weights in [&fwd, &rev] {
         weights.check(d_inner, d_state, dt_rank)?;
+        check_dtypes(OPERATION, &device, &[], &weights.dtypes())?;
     }
     expect(
         OPERATION,
         "xz",
         &xz.dims(),
-        width == 2 * d_inner && xz.dtype() == precision.activations(),
-        format!("[B, L, 2D] in {}", precision.activations().name()),
+        len > 0 && width > 0 && width == 2 * d_inner && xz.dtype() == precision.activations(),
+        format!("[B, L, 2D] in {}, L and D above 0", precision.activations().name()),
     )?;
     if runs_cubecl(&device) {
         check_size(batch, len, d_inner, d_state, spec)?;
@@ -178,10 +179,25 @@ impl DirectionWeights {
         )?;
         shape("conv_bias", &self.conv_bias.dims(), &[d_inner])?;
         shape("x_proj", &self.x_proj.dims(), &[d_inner, dt_rank + 2 * d_state])?;
-        shape("dt_proj", &self.dt_proj.dims(), &[dt_rank, d_inner])?;
+        let [of_dt_proj, of_a_log] = [self.dt_proj.dims(), self.a_log.dims()];
+        let good = of_dt_proj == [dt_rank, d_inner] && dt_rank > 0;
+        expect(OPERATION, "dt_proj", &of_dt_proj, good, format!("[R, {d_inner}], R above 0"))?;
         shape("delta_bias", &self.delta_bias.dims(), &[d_inner])?;
-        shape("a_log", &self.a_log.dims(), &[d_inner, d_state])?;
+        let good = of_a_log == [d_inner, d_state] && d_state > 0;
+        expect(OPERATION, "a_log", &of_a_log, good, format!("[{d_inner}, N], N above 0"))?;
         shape("d", &self.d.dims(), &[d_inner])
+    }
+
+    fn dtypes(&self) -> [(&'static str, Option<DType>); 7] {
+        [
+            ("conv_weight", Some(self.conv_weight.dtype())),
+            ("conv_bias", Some(self.conv_bias.dtype())),
+            ("x_proj", Some(self.x_proj.dtype())),
+            ("dt_proj", Some(self.dt_proj.dtype())),
+            ("delta_bias", Some(self.delta_bias.dtype())),
+            ("a_log", Some(self.a_log.dtype())),
+            ("d", Some(self.d.dtype())),
+        ]
     }
 }
 

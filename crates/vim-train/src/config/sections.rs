@@ -74,8 +74,8 @@ pub struct TrainConfig {
     /// each. `bf16` needs an NVIDIA GPU.
     pub precision: Precision,
     /// Whether the scans' states are computed again in the backward pass rather than kept for it,
-    /// on a GPU: two fifths of the memory less for a seventh of the time more, and the same
-    /// numbers.
+    /// on a CPU or with CUDA, with the same numbers: on a GPU two fifths of the memory less for a
+    /// seventh of the time more.
     pub recompute: bool,
     /// Parts that a shard of a batch is computed in, one after the other, for memory; it divides
     /// the shard's images.

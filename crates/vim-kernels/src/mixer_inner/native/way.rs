@@ -2,10 +2,13 @@
 
 use crate::conv::ConvSpec;
 use crate::conv::native::{ConvInputs, ConvSums};
-use crate::native::product::{Matrix, multiply};
+use crate::native::product::{Matrix, multiply, multiply_in_blocks};
 use crate::native::slices::add;
 use crate::scan::ScanSpec;
 use crate::scan::native::{ScanForward, ScanGrads, ScanInputs, Sizes, backward, forward};
+
+/// Tokens of a product's block: a longer image is divided among threads.
+const BLOCK: usize = 256;
 
 /// A direction: its weights as slices, shapes as in
 /// [`DirectionWeights`](crate::DirectionWeights).
@@ -102,7 +105,8 @@ impl Way<'_> {
         let width = self.projected();
         let mut projected = vec![0.0; len * width];
         let x_proj = Matrix::dense(self.x_proj, [d_inner, width]);
-        multiply(Matrix::dense(&u, [len, d_inner]), x_proj, &mut projected, width, false);
+        let u_rows = Matrix::dense(&u, [len, d_inner]);
+        multiply_in_blocks(BLOCK, u_rows, x_proj, &mut projected, width, false);
         let drive = self.drive(&projected);
         let ScanForward { y, chunk_states, .. } =
             forward(self.scan_inputs(image, &u, &drive), save);
@@ -139,7 +143,7 @@ impl Way<'_> {
         }
         let of_delta = Matrix::dense(&delta, [len, d_inner]);
         let dt_proj = Matrix::dense(self.dt_proj, [rank, d_inner]);
-        multiply(of_delta, dt_proj.transposed(), &mut grad, width, false);
+        multiply_in_blocks(BLOCK, of_delta, dt_proj.transposed(), &mut grad, width, false);
         let mut grad_dt_proj = vec![0.0; rank * d_inner];
         let steps = Matrix::rows(&kept.projected, [len, rank], width);
         multiply(steps.transposed(), of_delta, &mut grad_dt_proj, d_inner, false);
@@ -149,7 +153,7 @@ impl Way<'_> {
         let u = Matrix::dense(&u, [len, d_inner]);
         multiply(u.transposed(), of_projected, &mut grad_x_proj, width, false);
         let x_proj = Matrix::dense(self.x_proj, [d_inner, width]);
-        multiply(of_projected, x_proj.transposed(), &mut grad_u, d_inner, true);
+        multiply_in_blocks(BLOCK, of_projected, x_proj.transposed(), &mut grad_u, d_inner, true);
 
         let mut grad_x = vec![0.0; len * d_inner];
         let conv = self.conv(image).backward(&self.taps, &grad_u, &mut grad_x);
@@ -196,7 +200,7 @@ impl Way<'_> {
         let mut delta = vec![0.0; len * d_inner];
         let steps = Matrix::rows(projected, [len, rank], width);
         let dt_proj = Matrix::dense(self.dt_proj, [rank, d_inner]);
-        multiply(steps, dt_proj, &mut delta, d_inner, false);
+        multiply_in_blocks(BLOCK, steps, dt_proj, &mut delta, d_inner, false);
         let columns = |first: usize| -> Vec<f32> {
             let mut states = Vec::with_capacity(len * d_state);
             for row in projected.chunks_exact(width) {
