@@ -18,6 +18,8 @@ use crate::dispatch::{device_name, runs_cubecl};
 use crate::error::KernelError;
 
 const OPERATION: &str = "Graph";
+/// Why an input or a result of autodiff has no graph.
+const TRACKED: &str = "gradients are tracked";
 
 /// The launches of a computation of one tensor from another, recorded on a GPU.
 ///
@@ -77,7 +79,7 @@ impl<F, const I: usize, const O: usize> Graph<F, I, O> {
             return Err(no_graph(&device, "its backend records no launches").into());
         }
         if device.is_autodiff() {
-            return Err(no_graph(&device, "gradients are tracked").into());
+            return Err(no_graph(&device, TRACKED).into());
         }
         let shape_and_type = shape_of(&input);
         let recorded = on_cubecl::Recorded::capture(input, &forward)?;
@@ -90,7 +92,8 @@ impl<F, const I: usize, const O: usize> Graph<F, I, O> {
     /// # Errors
     ///
     /// [`KernelError::Shape`] and [`KernelError::Dtype`] if `input` is not like the recorded one,
-    /// [`KernelError::NoGraph`] if it is on another device or the device refuses the launch.
+    /// [`KernelError::NoGraph`] if it is on another device or its gradients are tracked, or if the
+    /// device refuses the launch.
     pub fn replay(&self, input: Tensor<I>) -> Result<Tensor<O>, KernelError> {
         let (dims, dtype) = self.input;
         let expected = format!("{dims:?}, as recorded");
@@ -102,6 +105,10 @@ impl<F, const I: usize, const O: usize> Graph<F, I, O> {
         let device = input.device();
         if device != *self.recorded.device() {
             return Err(no_graph(&device, "the graph was recorded on another device"));
+        }
+        // Devices are equal whether gradients are tracked or not.
+        if device.is_autodiff() {
+            return Err(no_graph(&device, TRACKED));
         }
         self.recorded.replay(input)
     }
