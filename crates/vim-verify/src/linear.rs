@@ -5,8 +5,8 @@ use vim_kernels::{Implementation, KernelError, Precision, linear};
 use crate::check::{Check, Context, Row, Subject, rows_of, worst};
 use crate::compare::{Dtype, Numbers, gradient, tensor, values};
 
-/// max |difference| / max |reference| in f32: sums of up to 400 products, and of the weights'
-/// gradients of 1600.
+/// max |difference| / max |reference| in f32: sums of up to 768 products, and of the weights'
+/// gradients of 5125.
 pub(crate) const F32: f64 = 1e-5;
 
 /// The same with 11 bits of every factor: 2⁻¹¹ of each of two, and the errors of a sum's terms
