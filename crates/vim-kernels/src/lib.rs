@@ -73,10 +73,12 @@ pub use dispatch::{
 };
 pub use error::KernelError;
 pub use full_scan::{FullScanOptions, MAX_FULL_STATES, full_scan};
-pub use graph::{Graph, halved_weight};
+pub use graph::Graph;
 pub use image_batch::{EraseBox, EraseFill, ImageBatch, MixPlan, Region, image_batch};
-pub use matmul::linear;
-pub use mixer_inner::{DirectionWeights, has_fused_mixer, mixer_inner};
+pub use matmul::{halved_linear, linear};
+pub use mixer_inner::{
+    DirectionWeights, MixerWeights, PreparedMixers, has_fused_mixer, mixer_inner, prepare_mixers,
+};
 pub use multi_tensor::{
     AdamWHyper, FlatParams, ParamStep, moving_average, sum_of_squares, supports_multi_tensor,
 };

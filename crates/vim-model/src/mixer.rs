@@ -4,7 +4,7 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use vim_kernels::{
-    Discretization, KernelChoice, KernelError, Precision, ScanOptions, halved_weight,
+    Discretization, KernelChoice, KernelError, Precision, ScanOptions, halved_linear,
     has_fused_mixer, linear, mixer_inner,
 };
 
@@ -253,16 +253,14 @@ impl Mixer {
             self.unfused(input)?
         };
         let weight = self.out_proj.weight.val();
-        // A power of two is exact, and the weight is the smallest factor.
-        let weight = if self.divide_out { halved_weight(weight) } else { weight };
-        let out = linear(sum, weight, None, self.precision)?;
-        Ok(match &self.gamma {
-            Some(gamma) => {
-                let gamma = gamma.val().cast(out.dtype());
-                out * gamma.unsqueeze()
-            }
-            None => out,
-        })
+        let out = if self.divide_out {
+            halved_linear(sum, weight, self.precision)?
+        } else {
+            linear(sum, weight, None, self.precision)?
+        };
+        let Some(gamma) = &self.gamma else { return Ok(out) };
+        let gamma = gamma.val().cast(out.dtype());
+        Ok(out * gamma.unsqueeze())
     }
 
     /// The sum of the directions, each by operations of its own, `[B, L, D]`.

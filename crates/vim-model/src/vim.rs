@@ -3,12 +3,13 @@
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, FloatDType, Tensor};
-use vim_kernels::{KernelError, Precision, linear};
+use vim_kernels::{KernelError, MixerWeights, Precision, PreparedMixers, linear, prepare_mixers};
 
 use crate::block::{Block, DropPathMask, Norm, rates};
 use crate::config::{ClassToken, ModelError, Pool, Rope, VimConfig};
 use crate::embed::{PatchEmbed, Tokens};
 use crate::init::{Rule, Scope};
+use crate::mixer::Mixer;
 use crate::rng::Draw;
 use crate::rope::Rotation;
 
@@ -261,13 +262,15 @@ impl Vim {
             None => hidden,
         };
         let device = tokens.embedded.device();
+        let blocks = &self.layers[..count];
+        let _prepared = prepare(blocks, &device);
         // Around single blocks the original rotates positions as they were before the order was
         // reversed, around pairs as they are.
         let flipped = tokens.flipped && !self.config.layer_pairs;
         let rotation = Rotation::new(&self.config, flipped, &device);
         let mut stream = Stream { hidden: tokens.embedded.clone(), residual: None };
         let step = if self.config.layer_pairs { 2 } else { 1 };
-        for (i, blocks) in self.layers[..count].chunks(step).enumerate() {
+        for (i, blocks) in blocks.chunks(step).enumerate() {
             if let Some(rotation) = &rotation {
                 stream = stream.rotated(rotation, self.config.rope)?;
             }
@@ -309,6 +312,27 @@ impl Vim {
         let (normed, _) = self.norm_f.forward(hidden, stream.residual, self.config.ssm.scan)?;
         Ok(normed)
     }
+}
+
+/// What kernels take of the weights of all mixers, made at once where one operation computes both
+/// directions of each.
+fn prepare(blocks: &[Block], device: &Device) -> Option<PreparedMixers> {
+    let precision = blocks.first()?.mixer.precision;
+    let alike = |block: &Block| {
+        let mixer = &block.mixer;
+        mixer.is_fused(device) && mixer.precision == precision
+    };
+    let weights = |block: &Block| {
+        let Mixer { in_proj, forward, backward, out_proj, .. } = &block.mixer;
+        let backward = backward.as_ref().expect("invariant: a fused mixer has two directions");
+        MixerWeights {
+            in_proj: in_proj.weight.val(),
+            out_proj: out_proj.weight.val(),
+            directions: [forward.weights(), backward.weights()],
+        }
+    };
+    let all = || prepare_mixers(device, blocks.iter().map(weights), precision);
+    blocks.iter().all(alike).then(all)
 }
 
 /// The tensors between two blocks.

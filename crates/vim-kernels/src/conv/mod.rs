@@ -15,7 +15,9 @@ use crate::dispatch::{Implementation, KernelChoice, record_run};
 use crate::error::KernelError;
 use crate::op::{Single, fused_op, tensors};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use cube::bidirectional::{Taps, conv_bidirectional, conv_bidirectional_backward};
+pub(crate) use cube::bidirectional::{
+    TapParts, Taps, conv_bidirectional, conv_bidirectional_backward, tap_gradients,
+};
 
 /// How a convolution runs; see [`causal_conv1d`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -29,11 +29,10 @@ fn add_halves_kernel<F: Float, N: Size>(
     }
 }
 
-/// Writes the sum of the two halves of `whole [2·B, L, D]` into `sum`, whose row stride is `pitch`.
-pub(crate) fn add_halves(whole: &CubeTensor, sum: &CubeTensor, pitch: usize) {
-    let [batches, len, columns] = whole.shape().dims();
+/// Elements of a vector of `columns` in rows of `sum` with stride `pitch`.
+pub(crate) fn lanes_of(columns: usize, sum: &CubeTensor, pitch: usize) -> usize {
     let begin = sum.handle.offset_start.unwrap_or(0) as usize / sum.dtype.size();
-    let lanes = [8, 4]
+    [8, 4]
         .into_iter()
         .find(|&n| {
             [columns, pitch, begin].iter().all(|x| x.is_multiple_of(n))
@@ -41,7 +40,13 @@ pub(crate) fn add_halves(whole: &CubeTensor, sum: &CubeTensor, pitch: usize) {
         })
         .unwrap_or_else(|| {
             if begin.is_multiple_of(2) && pitch.is_multiple_of(2) { lanes(columns, 2) } else { 1 }
-        });
+        })
+}
+
+/// Writes the sum of the two halves of `whole [2·B, L, D]` into `sum`, whose row stride is `pitch`.
+pub(crate) fn add_halves(whole: &CubeTensor, sum: &CubeTensor, pitch: usize) {
+    let [batches, len, columns] = whole.shape().dims();
+    let lanes = lanes_of(columns, sum, pitch);
     let half = batches / 2 * len * columns / lanes;
     let client = whole.client.clone();
     // SAFETY: `whole` is dense, and `sum` has a row of `columns` for each row of `whole`'s first

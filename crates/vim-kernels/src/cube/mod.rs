@@ -8,6 +8,7 @@ pub(crate) mod halves;
 pub(crate) mod math;
 pub(crate) mod strides;
 pub(crate) mod sum;
+pub(crate) mod tables;
 
 use burn::backend::cubecl::dtype_to_storage_type;
 use burn::tensor::{DType, Shape};

@@ -12,20 +12,16 @@ const SHARES: usize = 32;
 /// Loads in flight per thread.
 const STEP: usize = 4;
 
-/// Sums `partials [rows, columns]` over the rows, into `first` (the first `split` columns) and
-/// `second` (the others).
-#[cube(launch_unchecked)]
-fn sum_rows_kernel(
-    partials: &[f32],
-    first: &mut [f32],
-    second: &mut [f32],
-    rows: usize,
-    columns: usize,
-    split: usize,
-) {
-    let x = UNIT_POS_X as usize;
-    let y = UNIT_POS_Y as usize;
-    let column = CUBE_POS * COLUMNS + x;
+/// Columns of `[rows, columns]` that a cube of [`sum_of_column`] adds, and its units.
+pub(crate) const ROWS_CUBE: [usize; 2] = [COLUMNS, COLUMNS * SHARES];
+
+/// The sum over the rows of a column of `partials [rows, columns]`, in each of the first units of a
+/// cube, of whose columns this is the `cube`-th group; 0 beyond the last.
+#[cube]
+pub(crate) fn sum_of_column(partials: &[f32], cube: usize, rows: usize, columns: usize) -> f32 {
+    let unit = UNIT_POS as usize;
+    let (x, y) = (unit % COLUMNS, unit / COLUMNS);
+    let column = cube * COLUMNS + x;
     let mut shares = Shared::<[f32]>::new_slice(comptime!(COLUMNS * SHARES));
 
     let mut sum = 0.0f32;
@@ -42,15 +38,34 @@ fn sum_rows_kernel(
             row += comptime!(STEP * SHARES);
         }
     }
-    shares[y * COLUMNS + x] = sum;
+    shares[unit] = sum;
     sync_cube();
 
-    if y == 0 && column < columns {
-        let mut total = 0.0f32;
+    let mut total = 0.0f32;
+    if y == 0 {
         #[unroll]
         for share in 0..SHARES {
             total += shares[share * COLUMNS + x];
         }
+    }
+    total
+}
+
+/// Sums `partials [rows, columns]` over the rows, into `first` (the first `split` columns) and
+/// `second` (the others).
+#[cube(launch_unchecked)]
+fn sum_rows_kernel(
+    partials: &[f32],
+    first: &mut [f32],
+    second: &mut [f32],
+    rows: usize,
+    columns: usize,
+    split: usize,
+) {
+    let unit = UNIT_POS as usize;
+    let column = CUBE_POS * COLUMNS + unit;
+    let total = sum_of_column(partials, CUBE_POS, rows, columns);
+    if unit < COLUMNS && column < columns {
         if column < split {
             first[column] = total;
         } else {

@@ -1,6 +1,7 @@
 //! Forms of weights that a graph has no launches for: they are computed before it is recorded.
 
 use std::cell::RefCell;
+use std::marker::PhantomData;
 
 use burn::backend::TensorMetadata;
 use burn::tensor::DType;
@@ -28,7 +29,8 @@ impl Place {
     }
 }
 
-fn buffer(tensor: &CubeTensor) -> usize {
+/// The number of a tensor's buffer.
+pub(crate) fn buffer(tensor: &CubeTensor) -> usize {
     tensor.handle.memory.descriptor().id.value
 }
 
@@ -53,8 +55,33 @@ struct Constants {
     all: Vec<Constant>,
 }
 
+/// Finds what was made of these weights beforehand.
+type Source = Box<dyn Fn(&str, &[&CubeTensor]) -> Option<Vec<CubeTensor>>>;
+
 thread_local! {
     static CONSTANTS: RefCell<Option<Constants>> = const { RefCell::new(None) };
+    static SOURCE: RefCell<Option<Source>> = const { RefCell::new(None) };
+}
+
+/// While it lives, [`constant`] asks a source before it computes, on this thread.
+#[derive(Debug)]
+pub(crate) struct Prepared(PhantomData<*const ()>);
+
+impl Prepared {
+    /// `None` while this thread records a graph, which keeps what it finds itself.
+    pub(crate) fn from_source(source: impl FnOnce() -> Option<Source>) -> Option<Self> {
+        if CONSTANTS.with_borrow(Option::is_some) {
+            return None;
+        }
+        SOURCE.set(Some(source()?));
+        Some(Self(PhantomData))
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        SOURCE.set(None);
+    }
 }
 
 /// Keeps what is made of weights while it lives, for a graph with this `input`.
@@ -98,9 +125,9 @@ impl Drop for Keeper {
 
 /// What `make` returns, a function of the weights `of` alone that `what` names.
 ///
-/// Computed at each call, except while a graph is recorded: then once, before the recording. A
-/// weight that the computation itself makes is another buffer in each of its passes, so it is no
-/// constant, and neither is the graph's input.
+/// Computed at each call, except where it was [`Prepared`], and while a graph is recorded: then
+/// once, before the recording. A weight that the computation itself makes is another buffer in each
+/// of its passes, so it is no constant, and neither is the graph's input.
 pub(crate) fn constant<const N: usize>(
     what: &'static str,
     of: &[&CubeTensor],
@@ -113,7 +140,11 @@ pub(crate) fn constant<const N: usize>(
         one.was_found = true;
         one.made.clone().try_into().ok()
     });
-    found.unwrap_or_else(|| {
+    let prepared = || {
+        let made = SOURCE.with_borrow(|source| source.as_ref()?(what, of))?;
+        Some(made.try_into().expect("invariant: a source makes what is asked for"))
+    };
+    found.or_else(prepared).unwrap_or_else(|| {
         let made = make();
         CONSTANTS.with_borrow_mut(|constants| {
             if let Some(constants) = constants

@@ -12,7 +12,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::{self, Client};
 use cubecl::prelude::*;
 
-use super::constants::{Keeper, constant};
+use super::constants::Keeper;
 use super::no_graph;
 use crate::cube::{cubes, dense, elem, empty};
 use crate::error::KernelError;
@@ -141,15 +141,6 @@ fn line(error: &impl std::fmt::Display) -> String {
     let text = error.to_string();
     let text = text.split("Backtrace:").next().unwrap_or_default();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// See [`halved_weight`](super::halved_weight).
-pub(super) fn halved_weight(weight: Tensor<2>) -> Tensor<2> {
-    let weight = primitive(weight);
-    let [half] = constant("half", &[&weight], || {
-        [primitive(Tensor::<2>::from_primitive::<CubeBackend>(weight.clone()) * 0.5)]
-    });
-    Tensor::from_primitive::<CubeBackend>(half)
 }
 
 pub(super) fn primitive<const R: usize>(tensor: Tensor<R>) -> CubeTensor {

@@ -9,7 +9,7 @@ mod constants;
 mod cube;
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use constants::constant;
+pub(crate) use constants::{Prepared, buffer, constant};
 
 use burn::tensor::{Device, Tensor};
 
@@ -114,17 +114,6 @@ impl<F, const I: usize, const O: usize> Graph<F, I, O> {
     }
 }
 
-/// Half of a weight: in a graph a constant, which is computed before it is recorded.
-#[must_use]
-pub fn halved_weight(weight: Tensor<2>) -> Tensor<2> {
-    let device = weight.device();
-    if runs_cubecl(&device) && !device.is_autodiff() {
-        on_cubecl::halved_weight(weight)
-    } else {
-        weight * 0.5
-    }
-}
-
 /// The error that nothing is recorded on `device`.
 fn no_graph(device: &Device, why: impl Into<String>) -> KernelError {
     KernelError::NoGraph { device: device_name(device), why: why.into() }
@@ -156,9 +145,5 @@ mod on_cubecl {
         pub(super) fn replay(&self, _: Tensor<I>) -> Result<Tensor<O>, KernelError> {
             match *self {}
         }
-    }
-
-    pub(super) fn halved_weight(_: Tensor<2>) -> Tensor<2> {
-        unreachable!("no device of this build has kernels in CubeCL")
     }
 }

@@ -38,6 +38,35 @@ pub fn linear(
     bias: Option<Tensor<1>>,
     precision: Precision,
 ) -> Result<Tensor<3>, KernelError> {
+    product(x, weight, bias, precision, false)
+}
+
+/// Half of [`linear`] without a bias, with the same bits as half of its result or of its weight: a
+/// power of two is exact.
+///
+/// # Errors
+///
+/// Those of [`linear`].
+pub fn halved_linear(
+    x: Tensor<3>,
+    weight: Tensor<2>,
+    precision: Precision,
+) -> Result<Tensor<3>, KernelError> {
+    if runs_cubecl(&x.device()) {
+        product(x, weight, None, precision, true)
+    } else {
+        // The weight is the smallest factor.
+        product(x, weight * 0.5, None, precision, false)
+    }
+}
+
+fn product(
+    x: Tensor<3>,
+    weight: Tensor<2>,
+    bias: Option<Tensor<1>>,
+    precision: Precision,
+    halved: bool,
+) -> Result<Tensor<3>, KernelError> {
     let [batch, len, width] = x.dims();
     let [rows, columns] = weight.dims();
     let expected = format!("[K, N] with K = {width}, neither of them 0");
@@ -56,7 +85,7 @@ pub fn linear(
     if runs_cubecl(&x.device()) {
         check_rows(OPERATION, batch * len, width.max(columns))?;
     }
-    let spec = LinearSpec { has_bias: bias.is_some(), precision };
+    let spec = LinearSpec { has_bias: bias.is_some(), halved, precision };
     // A backend extension has no optional tensors: an absent bias is passed as one number that
     // nothing reads.
     let bias = bias.unwrap_or_else(|| Tensor::empty([1], (&x.device(), DType::F32)));
@@ -72,6 +101,8 @@ pub fn linear(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinearSpec {
     has_bias: bool,
+    /// Whether the product is halved, by kernels in CubeCL.
+    halved: bool,
     precision: Precision,
 }
 

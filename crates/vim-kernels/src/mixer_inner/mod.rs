@@ -163,6 +163,49 @@ pub fn mixer_inner(
     Ok(Tensor::from_dispatch(Dispatch::mixer_inner(arguments, spec).y))
 }
 
+/// The weights of a mixer, f32.
+#[derive(Clone, Debug)]
+pub struct MixerWeights {
+    /// `[M, 2D]`.
+    pub in_proj: Tensor<2>,
+    /// `[D, M]`.
+    pub out_proj: Tensor<2>,
+    /// Those of both directions.
+    pub directions: [DirectionWeights; 2],
+}
+
+/// While it lives, the operations of this thread find what [`prepare_mixers`] made.
+#[derive(Debug)]
+#[must_use = "what was made is dropped with it"]
+pub struct PreparedMixers {
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    _found: Option<crate::graph::Prepared>,
+}
+
+/// Makes of the weights of all `mixers` of a model what [`mixer_inner`], [`linear`](crate::linear)
+/// and [`halved_linear`](crate::halved_linear) make of those of one: rounded copies and A, with the
+/// same bits, in three launches.
+///
+/// Where the weights lie in one buffer, as after a step of [`FlatParams`](crate::FlatParams), each
+/// mixer's as far from the one before it; otherwise, and while a [`Graph`](crate::Graph) is
+/// recorded, nothing is made, and each operation makes its own. Weights must not change while the
+/// result lives. Only the first two of `mixers` are taken: what lies elsewhere is not found.
+pub fn prepare_mixers(
+    device: &Device,
+    mixers: impl ExactSizeIterator<Item = MixerWeights>,
+    precision: Precision,
+) -> PreparedMixers {
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    return PreparedMixers {
+        _found: if runs_cuda(device) { cube::prepare_mixers(mixers, precision) } else { None },
+    };
+    #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
+    {
+        let _ = (device, mixers, precision);
+        PreparedMixers {}
+    }
+}
+
 impl DirectionWeights {
     /// Checks every shape against the mixer's sizes.
     fn check(&self, d_inner: usize, d_state: usize, dt_rank: usize) -> Result<(), KernelError> {

@@ -20,7 +20,6 @@ use super::kernel::{
 };
 use super::{BACKWARD_LANES, FORWARD_CUBE, FORWARD_LANES};
 use crate::cube::math::{silu, silu_slope};
-use crate::cube::sum::sum_rows;
 use crate::cube::{cubes, elem, empty, has_ptx, lanes};
 
 /// Weight `[D, 1, W]` and bias `[D]` of a direction, dense.
@@ -63,15 +62,22 @@ pub(crate) fn conv_bidirectional(x: &CubeTensor, taps: [Taps; 2], reverse: bool,
     }
 }
 
+/// Partial sums of the gradients of both directions' taps and biases, `[rows, columns]`.
+pub(crate) struct TapParts {
+    pub(crate) parts: CubeTensor,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+}
+
 /// Writes the gradient of `x` into `grad_x`, which has x's row stride, from both halves of
-/// `grad_y [2·B, L, D]`; returns the gradients of each direction's taps and bias.
+/// `grad_y [2·B, L, D]`; the sums over the rows of the result are what [`tap_gradients`] takes.
 pub(crate) fn conv_bidirectional_backward(
     grad_y: &CubeTensor,
     x: &CubeTensor,
     taps: [Taps; 2],
     reverse: bool,
     grad_x: &CubeTensor,
-) -> [Taps; 2] {
+) -> TapParts {
     let [[weight_ahead, bias_ahead], [weight_back, bias_back]] = in_order(taps, reverse);
     let client = x.client.clone();
     let [batch, len, d_inner] = x.shape().dims();
@@ -79,9 +85,8 @@ pub(crate) fn conv_bidirectional_backward(
     let lanes = lanes(d_inner, BACKWARD_LANES);
     let strips = Strips::new(x, lanes, width - 1);
     let rows = strips.total.div_ceil(STRIPS);
-    let each = d_inner * (width + 1);
-    let partials = empty(x, [rows, 2 * each], DType::F32);
-    let sums = empty(x, [2 * each], DType::F32);
+    let columns = 2 * d_inner * (width + 1);
+    let parts = empty(x, [rows, columns], DType::F32);
     let halves = in_order([0, batch * len * d_inner / lanes], reverse);
     // SAFETY: as above; a cube writes one row of the partial sums.
     unsafe {
@@ -93,34 +98,36 @@ pub(crate) fn conv_bidirectional_backward(
             lanes,
             grad_y.clone().into_buffer_arg(),
             x.clone().into_buffer_arg(),
-            weight_ahead.clone().into_buffer_arg(),
-            bias_ahead.clone().into_buffer_arg(),
+            weight_ahead.into_buffer_arg(),
+            bias_ahead.into_buffer_arg(),
             weight_back.into_buffer_arg(),
             bias_back.into_buffer_arg(),
             grad_x.clone().into_buffer_arg(),
-            partials.clone().into_buffer_arg(),
+            parts.clone().into_buffer_arg(),
             halves[0],
             halves[1],
             strips.launch(),
-            2 * each,
+            columns,
             width,
             has_ptx(x),
             elem(x),
         );
     }
-    sum_rows(partials, rows, 2 * each, 2 * each, &sums, &sums);
-    let part = |first: usize, like: &CubeTensor| {
+    TapParts { parts, rows, columns }
+}
+
+/// The gradients of each direction's taps and bias, within the sums of a backward pass.
+pub(crate) fn tap_gradients(sums: &CubeTensor, taps: [&Taps; 2], reverse: bool) -> [Taps; 2] {
+    let mut first = 0;
+    let mut next = |like: &CubeTensor| {
         let mut part = sums.clone();
         part.handle = part.handle.offset_start((first * size_of::<f32>()) as u64);
         let shape: Shape = like.shape();
+        first += shape.num_elements();
         part.meta = Box::new(Metadata::new(shape, like.meta.strides().clone()));
         part
     };
-    let direction = |number: usize| {
-        let first = number * each;
-        [part(first, &weight_ahead), part(first + d_inner * width, &bias_ahead)]
-    };
-    in_order([direction(0), direction(1)], reverse)
+    in_order(in_order(taps, reverse).map(|taps| taps.each_ref().map(&mut next)), reverse)
 }
 
 /// The direction that goes with the tokens first.

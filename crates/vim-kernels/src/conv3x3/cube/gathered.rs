@@ -119,7 +119,7 @@ pub(super) fn weight_gradient(
     for_each_part(x, images, |gathered, first| {
         let [rows, _] = gathered.size;
         let grad = Matrix::within(grad, [rows, outputs], first * outputs, outputs);
-        parts.push(product(gathered, &grad, precision));
+        parts.push(product(gathered, &grad, 1.0, precision));
     });
     if parts.len() == 1 {
         return parts.swap_remove(0);

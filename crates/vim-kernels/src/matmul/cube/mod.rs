@@ -9,6 +9,7 @@
 pub(crate) mod arithmetic;
 pub(crate) mod copies;
 mod fallback;
+mod matrix;
 mod pipelined;
 pub(crate) mod plan;
 mod round;
@@ -27,111 +28,16 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{LinearArguments, LinearSpec};
-use crate::cube::strides::fits_u32_index;
 use crate::cube::{dense, elem, empty};
-use crate::graph::constant;
 use crate::op::{Forward, FusedOp};
 use crate::precision::Precision;
 use arithmetic::Arithmetic;
 use plan::{ExtentsLaunch, MatmulForm, MatmulPlan};
 
 pub(crate) use arithmetic::has_tensor_cores;
-pub(crate) use round::{gather_weights, rounded};
-pub(crate) use sums::{add_parts, column_sums};
-
-/// A matrix in a buffer, stored by rows or by columns; or `count` matrices of the same size.
-#[derive(Clone, Debug)]
-pub(crate) struct Matrix {
-    pub(crate) buffer: CubeTensor,
-    /// Rows and columns.
-    pub(crate) size: [usize; 2],
-    /// From a row, or column, to the next.
-    row_stride: usize,
-    by_columns: bool,
-    /// Number of matrices, and the distance between their first elements.
-    count: usize,
-    batch_stride: usize,
-}
-
-impl Matrix {
-    /// The first `size` elements of a buffer of dense rows.
-    pub(crate) fn dense(buffer: &CubeTensor, size: [usize; 2]) -> Self {
-        Self::within(buffer, size, 0, size[1])
-    }
-
-    /// A weight with any row stride; copied only where the elements of a row are not adjacent or 32
-    /// bits do not index it.
-    pub(crate) fn weight(tensor: &CubeTensor) -> Self {
-        let [rows, columns] = tensor.shape().dims();
-        match tensor.meta.strides()[..] {
-            [row_stride, 1] if row_stride >= columns && fits_u32_index(tensor) => {
-                Self::within(tensor, [rows, columns], 0, row_stride)
-            }
-            _ => Self::dense(&dense(tensor.clone()), [rows, columns]),
-        }
-    }
-
-    /// The weight in the type that is multiplied in this precision.
-    pub(crate) fn rounded_weight(tensor: &CubeTensor, precision: Precision) -> CubeTensor {
-        match precision {
-            Precision::F32 | Precision::Tf32 => tensor.clone(),
-            Precision::Bf16 => {
-                let [rounded] =
-                    constant("rounded", &[tensor], || [rounded(&Self::weight(tensor)).buffer]);
-                rounded
-            }
-        }
-    }
-
-    /// The columns from `first` on of rows with stride `row_stride`.
-    pub(crate) fn within(
-        buffer: &CubeTensor,
-        size: [usize; 2],
-        first: usize,
-        row_stride: usize,
-    ) -> Self {
-        let mut buffer = buffer.clone();
-        buffer.handle = buffer.handle.offset_start((first * buffer.dtype.size()) as u64);
-        Self { buffer, size, row_stride, by_columns: false, count: 1, batch_stride: 0 }
-    }
-
-    /// This matrix and another that begins `batch_stride` elements after it.
-    pub(crate) fn pair(self, batch_stride: usize) -> Self {
-        Self { count: 2, batch_stride, ..self }
-    }
-
-    /// Each matrix by itself.
-    fn each(&self) -> impl Iterator<Item = Self> + '_ {
-        (0..self.count).map(|i| Self {
-            by_columns: self.by_columns,
-            ..Self::within(&self.buffer, self.size, i * self.batch_stride, self.row_stride)
-        })
-    }
-
-    /// The transposed matrix.
-    pub(crate) fn transposed(&self) -> Self {
-        let [rows, columns] = self.size;
-        Self { size: [columns, rows], by_columns: !self.by_columns, ..self.clone() }
-    }
-
-    /// The widest load, at most `most` elements, whose width divides the rows, the strides and the
-    /// offset.
-    fn lanes(&self, most: usize) -> usize {
-        let along = self.size[if self.by_columns { 0 } else { 1 }];
-        let begin =
-            self.buffer.handle.offset_start.unwrap_or(0) as usize / self.buffer.dtype.size();
-        let multiples = [along, self.row_stride, begin, self.batch_stride];
-        [8, 4, 2]
-            .into_iter()
-            .find(|&n| n <= most && multiples.iter().all(|x| x.is_multiple_of(n)))
-            .unwrap_or(1)
-    }
-
-    /// Elements of a load or store of at most 16 bytes.
-    pub(crate) fn load_lanes(&self) -> usize {
-        self.lanes(if self.buffer.dtype == DType::F32 { 4 } else { 8 })
-    }
-}
+pub(crate) use matrix::{Matrix, ROUNDED, halved};
+pub(crate) use round::{gather_weights, rounded, scaled};
+pub(crate) use sums::{PARTS_CUBE, add_parts, add_parts_in, column_sums};
 
 /// How the result is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,21 +89,48 @@ pub(crate) fn multiply(
     launch(&lhs, &rhs, bias, out, [m, n, k], tiling);
 }
 
-/// The gradient of a weight `[K, N]` in f32: `xᵀ·grad`, for `x [T, K]` and `grad [T, N]`. Several
-/// gradients are stored one after the other, `[count·K, N]`.
+/// The gradient of a weight `[K, N]` in f32: `xᵀ·grad·factor`, for `x [T, K]` and `grad [T, N]`.
+/// Several gradients are stored one after the other, `[count·K, N]`.
 ///
 /// The sum over T is split into parts, whose number depends on the sizes alone, and the parts are
 /// added in order.
-pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -> CubeTensor {
+pub(crate) fn weight_gradient(
+    x: &Matrix,
+    grad: &Matrix,
+    factor: f32,
+    precision: Precision,
+) -> CubeTensor {
+    let GradientParts { parts, sizes } = weight_gradient_parts(x, grad, precision);
+    if sizes[1] == 1 && factor == 1.0 {
+        return parts;
+    }
+    let out = empty(&x.buffer, [x.count * x.size[1], grad.size[1]], DType::F32);
+    sums::add_scaled_parts(&parts, sizes, factor, &out);
+    out
+}
+
+/// The parts of [`weight_gradient`], `[count, parts, K·N]` dense, and these sizes.
+pub(crate) struct GradientParts {
+    pub(crate) parts: CubeTensor,
+    pub(crate) sizes: [usize; 3],
+}
+
+/// See [`weight_gradient`]: what is left to do is to add the parts.
+pub(crate) fn weight_gradient_parts(
+    x: &Matrix,
+    grad: &Matrix,
+    precision: Precision,
+) -> GradientParts {
     let ([t, k], [_, n]) = (x.size, grad.size);
     let count = x.count;
-    let out = empty(&x.buffer, [count * k, n], DType::F32);
-    let whole = Matrix { count, batch_stride: k * n, ..Matrix::dense(&out, [k, n]) };
+    let rows = |parts: usize| empty(&x.buffer, [count * parts * k, n], DType::F32);
     let Some(arithmetic) = Arithmetic::on_tensor_cores(precision, &x.buffer) else {
+        let out = rows(1);
+        let whole = Matrix { count, batch_stride: k * n, ..Matrix::dense(&out, [k, n]) };
         for ((x, grad), own) in x.each().zip(grad.each()).zip(whole.each()) {
             fallback::weight_gradient(&x, &grad, &own.buffer);
         }
-        return out;
+        return GradientParts { parts: out, sizes: [count, 1, k * n] };
     };
     let form = MatmulForm {
         lhs_by_columns: true,
@@ -211,16 +144,11 @@ pub(crate) fn weight_gradient(x: &Matrix, grad: &Matrix, precision: Precision) -
     let part = t.div_ceil(parts).next_multiple_of(plan::DEPTH);
     let parts = t.div_ceil(part);
     let tiling = Tiling { plan, workers: None, part, parts };
-    let [x, grad] = [&x.transposed(), grad].map(|matrix| factor(matrix, arithmetic));
-    if parts == 1 {
-        launch(&x, &grad, None, &whole, [k, n, t], tiling);
-        return out;
-    }
-    let partial = empty(&x.buffer, [count * parts, k * n], DType::F32);
+    let partial = rows(parts);
     let output = Matrix { count, batch_stride: parts * k * n, ..Matrix::dense(&partial, [k, n]) };
+    let [x, grad] = [&x.transposed(), grad].map(|matrix| factor(matrix, arithmetic));
     launch(&x, &grad, None, &output, [k, n, t], tiling);
-    sums::add_parts(&partial, [count, parts, k * n], &out);
-    out
+    GradientParts { parts: partial, sizes: [count, parts, k * n] }
 }
 
 /// The matrix in the type that is multiplied.
@@ -321,7 +249,8 @@ impl FusedOp<CubeBackend, 3, 0> for LinearSpec {
         arguments: LinearArguments<CubeBackend>,
         save: bool,
     ) -> Forward<CubeBackend, Self::Saved, 0> {
-        let weight = Matrix::rounded_weight(&arguments.weight, self.precision);
+        let form = if self.halved { Matrix::halved_weight } else { Matrix::rounded_weight };
+        let weight = form(&arguments.weight, self.precision);
         let saved = save.then(|| [arguments.x.clone(), weight.clone()]);
         let [x, bias] = [arguments.x, arguments.bias].map(dense);
         let [batch, len, width] = x.shape().dims();
@@ -363,7 +292,8 @@ impl FusedOp<CubeBackend, 3, 0> for LinearSpec {
         });
         let x = Matrix::dense(&x, [batch * len, width]);
         let grad_bias = self.has_bias.then(|| column_sums(&rows));
-        [grad_x, Some(weight_gradient(&x, &rows, self.precision)), grad_bias]
+        let factor = if self.halved { 0.5 } else { 1.0 };
+        [grad_x, Some(weight_gradient(&x, &rows, factor, self.precision)), grad_bias]
     }
 }
 

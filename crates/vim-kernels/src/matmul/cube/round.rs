@@ -12,7 +12,7 @@ use crate::precision::Precision;
 /// Units of a cube.
 const UNITS: u32 = 256;
 
-/// `out` = dense rows of `width` vectors, from rows with stride `row_stride`.
+/// `out` = dense rows of `width` vectors, from rows with stride `row_stride`, times `factor`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 fn round_kernel<F: Float, S: Float, N: Size>(
     from: &[Vector<F, N>],
@@ -20,12 +20,14 @@ fn round_kernel<F: Float, S: Float, N: Size>(
     count: usize,
     width: usize,
     row_stride: usize,
+    factor: f32,
     #[define(F)] _from_type: ElemType,
     #[define(S)] _to_type: ElemType,
 ) {
     let at = CUBE_POS * CUBE_DIM as usize + UNIT_POS as usize;
     if at < count {
-        out[at] = Vector::cast_from(from[at / width * row_stride + at % width]);
+        let number = Vector::<f32, N>::cast_from(from[at / width * row_stride + at % width]);
+        out[at] = Vector::cast_from(number * Vector::new(factor));
     }
 }
 
@@ -40,9 +42,14 @@ pub(crate) fn rounded(matrix: &Matrix) -> Matrix {
     if matrix.buffer.dtype == DType::BF16 {
         return matrix.clone();
     }
+    scaled(matrix, 1.0, DType::BF16)
+}
+
+/// The matrix times a power of two, dense, in another type or its own.
+pub(crate) fn scaled(matrix: &Matrix, factor: f32, dtype: DType) -> Matrix {
     debug_assert_eq!(matrix.count, 1, "several are rounded beforehand");
     let [lines, length] = lines(matrix);
-    let out = empty(&matrix.buffer, [lines, length], DType::BF16);
+    let out = empty(&matrix.buffer, [lines, length], dtype);
     let lanes = matrix.load_lanes();
     let count = lines * length / lanes;
     let client = out.client.clone();
@@ -60,8 +67,9 @@ pub(crate) fn rounded(matrix: &Matrix) -> Matrix {
             count,
             length / lanes,
             matrix.row_stride / lanes,
+            factor,
             elem(&matrix.buffer),
-            dtype_to_storage_type(DType::BF16),
+            dtype_to_storage_type(dtype),
         );
     }
     Matrix { buffer: out, row_stride: length, ..matrix.clone() }

@@ -17,19 +17,25 @@ const SHARES: usize = 8;
 /// Columns of a cube of [`add_parts_kernel`].
 const COLUMNS: usize = 32;
 
-/// `out[w, i] = Σ_p parts[w, p, i]`: each unit adds adjacent parts in order, then one unit adds
-/// their sums.
-#[cube(launch_unchecked)]
-fn add_parts_kernel<N: Size>(
+/// Vectors of `out` that a cube of [`add_parts_in`] writes, and its units.
+pub(crate) const PARTS_CUBE: [usize; 2] = [COLUMNS, COLUMNS * SHARES];
+
+/// `out[w, i] = factor·Σ_p parts[w, p, i]` for the `cube`-th group of results: each unit adds
+/// adjacent parts in order, then one unit adds their sums.
+#[cube]
+pub(crate) fn add_parts_in<N: Size>(
     parts: &[Vector<f32, N>],
     out: &mut [Vector<f32, N>],
+    cube: usize,
     sums: usize,
     count: usize,
     width: usize,
+    factor: f32,
 ) {
     let mut shares = Shared::<[Vector<f32, N>]>::new_slice(comptime!(SHARES * COLUMNS));
-    let (x, y) = (UNIT_POS_X as usize, UNIT_POS_Y as usize);
-    let at = CUBE_POS * COLUMNS + x;
+    let unit = UNIT_POS as usize;
+    let (x, y) = (unit % COLUMNS, unit / COLUMNS);
+    let at = cube * COLUMNS + x;
     let share = (count + comptime!(SHARES - 1)) / SHARES;
     let first = at / width * count * width + at % width;
     let mut sum = Vector::<f32, N>::new(0.0f32);
@@ -38,19 +44,41 @@ fn add_parts_kernel<N: Size>(
             sum += parts[first + part * width];
         }
     }
-    shares[y * COLUMNS + x] = sum;
+    shares[unit] = sum;
     sync_cube();
     if y == 0 && at < sums * width {
         #[unroll]
         for i in 1..SHARES {
             sum += shares[i * COLUMNS + x];
         }
-        out[at] = sum;
+        out[at] = sum * Vector::new(factor);
     }
 }
 
+#[cube(launch_unchecked)]
+fn add_parts_kernel<N: Size>(
+    parts: &[Vector<f32, N>],
+    out: &mut [Vector<f32, N>],
+    sums: usize,
+    count: usize,
+    width: usize,
+    factor: f32,
+) {
+    add_parts_in::<N>(parts, out, CUBE_POS, sums, count, width, factor);
+}
+
 /// Adds `count` rows of `width`, for `sums` such tables one after the other.
-pub(crate) fn add_parts(parts: &CubeTensor, [sums, count, width]: [usize; 3], out: &CubeTensor) {
+pub(crate) fn add_parts(parts: &CubeTensor, sizes: [usize; 3], out: &CubeTensor) {
+    add_scaled_parts(parts, sizes, 1.0, out);
+}
+
+/// [`add_parts`], its results times `factor`.
+pub(super) fn add_scaled_parts(
+    parts: &CubeTensor,
+    [sums, count, width]: [usize; 3],
+    factor: f32,
+    out: &CubeTensor,
+) {
     let lanes = crate::cube::lanes(width, 4);
     let client = parts.client.clone();
     // SAFETY: the parts hold sums·count·width elements and `out` holds sums·width; units beyond do
@@ -66,6 +94,7 @@ pub(crate) fn add_parts(parts: &CubeTensor, [sums, count, width]: [usize; 3], ou
             sums,
             count,
             width / lanes,
+            factor,
         );
     }
 }

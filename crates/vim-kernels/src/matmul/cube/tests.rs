@@ -2,10 +2,11 @@
 
 use burn::backend::DispatchDevice;
 use burn::backend::ops::FloatTensorOps;
-use burn::tensor::{Device, DeviceKind, TensorData};
+use burn::tensor::{Device, DeviceKind, Tensor, TensorData};
 use burn_cubecl::{CubeBackend, CubeDevice};
 
 use super::*;
+use crate::matmul::{halved_linear, linear};
 
 /// max |difference| / max |reference|: sums of up to 200 products of f32 below 1.
 const TOLERANCE: f64 = 2e-6;
@@ -222,4 +223,28 @@ fn four_matrices_are_gathered_in_their_order() {
             inputs.into_iter().flat_map(|(_, elements)| elements.into_iter().flatten()).collect();
         assert!(got.iter().map(|&x| f64::from(x)).eq(want), "gap {gap}");
     }
+}
+
+#[test]
+fn half_a_product_is_that_with_half_the_weight() {
+    let device = Device::wgpu(DeviceKind::DefaultDevice).autodiff();
+    let input = |shape: [usize; 3], seed: u32| {
+        let count = shape.iter().product();
+        Tensor::<3>::from_data(TensorData::new(numbers(count, seed), shape), &device)
+    };
+    let run = |halved: bool| {
+        let (x, weight) = (input([2, 150, 12], 1), input([1, 12, 20], 2).reshape([12, 20]));
+        let (x, weight) = (x.require_grad(), weight.require_grad());
+        let y = if halved {
+            halved_linear(x.clone(), weight.clone(), Precision::F32)
+        } else {
+            linear(x.clone(), weight.clone() * 0.5, None, Precision::F32)
+        };
+        let y = y.expect("sizes that agree");
+        let grads = (y.clone() * input([2, 150, 20], 3)).sum().backward();
+        let of_x = x.grad(&grads).expect("a gradient").into_data();
+        let of_weight = weight.grad(&grads).expect("a gradient").into_data();
+        [y.into_data(), of_x, of_weight].map(|data| data.try_to_vec::<f32>().expect("f32"))
+    };
+    assert_eq!(run(true), run(false));
 }

@@ -22,32 +22,51 @@ pub(crate) struct Rule {
     root_scale: f32,
 }
 
-/// The tensor of this cube's block: the last one that begins at or before it.
+/// Numbers of a tensor in the table of places.
+pub(crate) const PLACE: usize = 4;
+
+/// Where the tensor of a block lies.
+#[derive(CubeType, Clone, Copy)]
+struct Place {
+    /// Its number.
+    tensor: usize,
+    /// Of the block's first element in it.
+    first: usize,
+    /// Elements of it.
+    length: usize,
+    /// The buffer among those of the launch, and its first element there.
+    buffer: usize,
+    begin: usize,
+}
+
+/// The place of the tensor to which `block` belongs: `places` holds its first block, its length, its
+/// buffer and its first element there.
 #[cube]
-fn tensor_of(begins: &[u32], #[comptime] count: usize) -> usize {
-    let mut tensor = 0usize;
-    for i in 1..count {
-        if begins[i] <= CUBE_POS_X {
-            tensor = i;
-        }
+fn place_of(block: usize, of_block: &[u32], places: &[u32]) -> Place {
+    let tensor = of_block[block] as usize;
+    let at = tensor * PLACE;
+    Place {
+        tensor,
+        first: (block - places[at] as usize) * BLOCK,
+        length: places[at + 1] as usize,
+        buffer: places[at + 2] as usize,
+        begin: places[at + 3] as usize,
     }
-    tensor
 }
 
 /// Block `blocks_before + cube` of `out`: the block of its tensor, filled up with zeros.
 #[cube(launch_unchecked)]
 pub(crate) fn pack_kernel(
-    tensors: &Sequence<Box<[f32]>>,
-    begins: &[u32],
-    lengths: &[u32],
+    buffers: &Sequence<Box<[f32]>>,
+    of_block: &[u32],
+    places: &[u32],
     out: &mut [f32],
     blocks_before: u32,
 ) {
-    let count = comptime!(tensors.len());
-    let tensor = tensor_of(begins, count);
-    let length = lengths[tensor] as usize;
-    let first = (CUBE_POS_X - begins[tensor]) as usize * BLOCK + UNIT_POS as usize;
-    let begin = (blocks_before + CUBE_POS_X) as usize * BLOCK + UNIT_POS as usize;
+    let count = comptime!(buffers.len());
+    let block = (blocks_before + CUBE_POS_X) as usize;
+    let place = place_of(block, of_block, places);
+    let begin = block * BLOCK + UNIT_POS as usize;
     let mut number = Array::<f32>::new(EACH);
     #[unroll]
     for k in 0..EACH {
@@ -55,12 +74,12 @@ pub(crate) fn pack_kernel(
     }
     #[unroll]
     for i in 0..count {
-        if tensor == i {
+        if place.buffer == i {
             #[unroll]
             for k in 0..EACH {
-                let at = first + k * UNITS;
-                if at < length {
-                    number[k] = tensors[i][at];
+                let at = place.first + UNIT_POS as usize + k * UNITS;
+                if at < place.length {
+                    number[k] = buffers[i][place.begin + at];
                 }
             }
         }
@@ -71,28 +90,27 @@ pub(crate) fn pack_kernel(
     }
 }
 
-/// `sums[done + cube]`: the sum of squares of the block.
+/// `sums[blocks_before + cube]`: the sum of squares of the block.
 #[cube(launch_unchecked)]
 pub(crate) fn squares_kernel(
-    tensors: &Sequence<Box<[f32]>>,
-    begins: &[u32],
-    lengths: &[u32],
+    buffers: &Sequence<Box<[f32]>>,
+    of_block: &[u32],
+    places: &[u32],
     sums: &mut [f32],
-    done: u32,
+    blocks_before: u32,
 ) {
-    let count = comptime!(tensors.len());
-    let tensor = tensor_of(begins, count);
-    let length = lengths[tensor] as usize;
-    let first = (CUBE_POS_X - begins[tensor]) as usize * BLOCK + UNIT_POS as usize;
+    let count = comptime!(buffers.len());
+    let block = (blocks_before + CUBE_POS_X) as usize;
+    let place = place_of(block, of_block, places);
     let mut sum = 0.0f32;
     #[unroll]
     for i in 0..count {
-        if tensor == i {
+        if place.buffer == i {
             #[unroll]
             for k in 0..EACH {
-                let at = first + k * UNITS;
-                if at < length {
-                    let number = tensors[i][at];
+                let at = place.first + UNIT_POS as usize + k * UNITS;
+                if at < place.length {
+                    let number = buffers[i][place.begin + at];
                     sum += number * number;
                 }
             }
@@ -100,7 +118,7 @@ pub(crate) fn squares_kernel(
     }
     let total = cube_sum(sum);
     if UNIT_POS == 0 {
-        sums[(done + CUBE_POS_X) as usize] = total;
+        sums[block] = total;
     }
 }
 
@@ -143,50 +161,45 @@ fn is_finite(number: f32) -> bool {
     u32::reinterpret(number) & 0x7F80_0000u32 != 0x7F80_0000u32
 }
 
-/// See [`crate::FlatParams::adamw`]; the group's tensors begin at `tensors_before`, its blocks at
-/// `blocks_before`.
+/// See [`crate::FlatParams::adamw`]; the first block of the launch is `blocks_before`.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "an optimizer step has these arrays")]
 pub(crate) fn adamw_kernel(
-    values: &Sequence<Box<[f32]>>,
     gradients: &Sequence<Box<[f32]>>,
+    of_block: &[u32],
+    places: &[u32],
+    values: &[f32],
     means: &[f32],
     squares: &[f32],
-    begins: &[u32],
-    lengths: &[u32],
     rates: &[f32],
     square_norm: &[f32],
     value_out: &mut [f32],
     first_out: &mut [f32],
     second_out: &mut [f32],
-    tensors_before: u32,
     blocks_before: u32,
     rule: Rule,
 ) {
-    let count = comptime!(values.len());
-    let tensor = tensor_of(begins, count);
-    let length = lengths[tensor] as usize;
-    let own = 2 * (tensors_before as usize + tensor);
-    let (rate, keep) = (rates[own], rates[own + 1]);
+    let count = comptime!(gradients.len());
+    let block = (blocks_before + CUBE_POS_X) as usize;
+    let place = place_of(block, of_block, places);
+    let (rate, keep) = (rates[2 * place.tensor], rates[2 * place.tensor + 1]);
     let square_norm = square_norm[0];
     let mut scale = 1.0f32;
     if rule.limit > 0.0f32 {
         scale = min(scale, rule.limit / (f32::sqrt(square_norm) + 1e-6f32));
     }
     let finite = is_finite(square_norm);
-    let first = (CUBE_POS_X - begins[tensor]) as usize * BLOCK + UNIT_POS as usize;
-    let begin = (blocks_before + CUBE_POS_X) as usize * BLOCK + UNIT_POS as usize;
-    let mut value = Array::<f32>::new(EACH);
+    let first = place.first + UNIT_POS as usize;
+    let begin = block * BLOCK + UNIT_POS as usize;
     let mut gradient = Array::<f32>::new(EACH);
     #[unroll]
     for i in 0..count {
-        if tensor == i {
+        if place.buffer == i {
             #[unroll]
             for k in 0..EACH {
                 let at = first + k * UNITS;
-                if at < length {
-                    value[k] = values[i][at];
-                    gradient[k] = gradients[i][at];
+                if at < place.length {
+                    gradient[k] = gradients[i][place.begin + at];
                 }
             }
         }
@@ -194,13 +207,13 @@ pub(crate) fn adamw_kernel(
     #[unroll]
     for k in 0..EACH {
         let at = begin + k * UNITS;
-        if first + k * UNITS < length {
+        if first + k * UNITS < place.length {
             let g = gradient[k] * scale;
-            let (mean, square) = (means[at], squares[at]);
+            let (value, mean, square) = (values[at], means[at], squares[at]);
             let m = mean * rule.beta1 + g * rule.rest1;
             let s = square * rule.beta2 + g * g * rule.rest2;
             let change = rate * m / (f32::sqrt(s) * rule.root_scale + rule.eps);
-            value_out[at] = select(finite, value[k] * keep - change, value[k]);
+            value_out[at] = select(finite, value * keep - change, value);
             first_out[at] = select(finite, m, mean);
             second_out[at] = select(finite, s, square);
         }

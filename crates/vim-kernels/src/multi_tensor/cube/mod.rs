@@ -4,7 +4,9 @@
 
 mod kernel;
 
+use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::backend::TensorMetadata;
 use burn::tensor::{DType, Shape, Tensor};
@@ -15,22 +17,29 @@ use cubecl::zspace::metadata::Metadata;
 
 use super::{AdamWHyper, BLOCK, ParamStep};
 use crate::cube::{cubes, dense, empty};
+use crate::graph::buffer;
 use kernel::{
     RuleLaunch, UNITS, adamw_kernel, average_kernel, pack_kernel, squares_kernel, sum_kernel,
 };
 
-/// Most tensors per launch: a kernel has code for each of them, and many take long to compile.
+/// Most buffers per launch: a kernel has code for each of them, and many take long to compile.
 const MOST: usize = 48;
-/// Most buffers that a launch binds per tensor: value and gradient.
-const EACH: usize = 2;
-/// Bindings of a launch beside the tensors.
-const OTHERS: usize = 9;
+/// Bindings of a launch beside the buffers.
+const OTHERS: usize = 11;
 /// Elements that a unit averages.
 const LANES: usize = 4;
 
 fn cube(tensor: Tensor<1>) -> CubeTensor {
     let tensor = tensor.try_into_primitive::<CubeBackend>();
     dense(tensor.expect("invariant: the tensors are where kernels in CubeCL run, without autodiff"))
+}
+
+/// All of a tensor's buffer.
+fn whole(mut tensor: CubeTensor) -> CubeTensor {
+    (tensor.handle.offset_start, tensor.handle.offset_end) = (None, None);
+    let elements = tensor.handle.size_in_used() as usize / size_of::<f32>();
+    tensor.meta = Box::new(Metadata::new(Shape::from([elements]), [1]));
+    tensor
 }
 
 /// A buffer with the contents of `values`.
@@ -49,21 +58,37 @@ pub(super) struct Layout {
     begins: Vec<usize>,
     /// Blocks of all tensors.
     blocks: usize,
-    groups: Vec<Group>,
+    /// The tensor of each block, on the device.
+    of_block: CubeTensor,
+    /// Where the tensors of the last call lay, and the table of it on the device: gradients of one
+    /// step lie in their buffers as those of the step before.
+    known: Arc<Mutex<Option<(Vec<Source>, CubeTensor)>>>,
 }
 
-/// Tensors of the launch.
-#[derive(Clone, Debug)]
-struct Group {
-    tensors: Range<usize>,
-    /// Their blocks.
+/// Where a tensor is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Source {
+    /// Number of its buffer among those of its launch.
+    buffer: u32,
+    /// Its first element there.
+    begin: u32,
+}
+
+/// Tensors as kernels read them.
+struct Placed {
+    launches: Vec<Launch>,
+    /// See [`kernel::PLACE`].
+    places: CubeTensor,
+}
+
+/// Adjacent tensors.
+struct Launch {
+    /// Those that they lie in, whole.
+    buffers: Vec<CubeTensor>,
     blocks: Range<usize>,
-    /// The first block of each, relative to the group, on the device.
-    begins: CubeTensor,
-    lengths: CubeTensor,
 }
 
-impl Group {
+impl Launch {
     fn cubes(&self) -> CubeCount {
         CubeCount::Static(self.blocks.len() as u32, 1, 1)
     }
@@ -73,29 +98,54 @@ impl Layout {
     pub(super) fn of(tensors: &[Tensor<1>]) -> Self {
         let like = cube(tensors.first().expect("invariant: a model has parameters").clone());
         let lengths: Vec<usize> = tensors.iter().map(|t| t.shape().num_elements()).collect();
-        let mut blocks = 0;
-        let begins = lengths.iter().map(|length| {
-            let begin = blocks;
-            blocks += length.div_ceil(BLOCK);
+        let mut of_block = Vec::new();
+        let begins = lengths.iter().enumerate().map(|(tensor, length)| {
+            let begin = of_block.len();
+            of_block.resize(begin + length.div_ceil(BLOCK), tensor as u32);
             begin
         });
-        let begins: Vec<usize> = begins.collect();
-        let bindings = like.client.properties().hardware.max_bindings as usize;
-        let most = (bindings.saturating_sub(OTHERS) / EACH).clamp(1, MOST);
-        let end = |tensor: usize| begins.get(tensor).copied().unwrap_or(blocks);
-        let group = |first: usize| {
-            let tensors = first..lengths.len().min(first + most);
-            let own = tensors.clone().map(|i| (begins[i] - begins[first]) as u32);
-            let sizes: Vec<u32> = tensors.clone().map(|i| lengths[i] as u32).collect();
-            Group {
-                blocks: begins[first]..end(tensors.end),
-                begins: upload(&like, &own.collect::<Vec<_>>(), DType::U32),
-                lengths: upload(&like, &sizes, DType::U32),
-                tensors,
+        let begins = begins.collect();
+        let (blocks, of_block) = (of_block.len(), upload(&like, &of_block, DType::U32));
+        Self { lengths, begins, blocks, of_block, known: Arc::default() }
+    }
+
+    /// Tensors of one buffer bind it once.
+    fn placed(&self, tensors: impl IntoIterator<Item = Tensor<1>>) -> Placed {
+        let properties = self.of_block.client.properties();
+        let bindings = properties.hardware.max_bindings as usize;
+        let most = bindings.saturating_sub(OTHERS).clamp(1, MOST);
+        let mut launches: Vec<Launch> = Vec::new();
+        let mut numbers = HashMap::new();
+        let mut sources = Vec::with_capacity(self.lengths.len());
+        for (tensor, &block) in tensors.into_iter().map(cube).zip(&self.begins) {
+            let id = buffer(&tensor);
+            let begin = tensor.handle.offset_start.unwrap_or(0) / size_of::<f32>() as u64;
+            if !numbers.contains_key(&id) && (numbers.len() == most || launches.is_empty()) {
+                numbers.clear();
+                launches.push(Launch { buffers: Vec::new(), blocks: block..block });
+            }
+            let launch = launches.last_mut().expect("invariant: one was pushed");
+            let number = *numbers.entry(id).or_insert_with(|| {
+                launch.buffers.push(whole(tensor));
+                launch.buffers.len() - 1
+            });
+            let length = self.lengths[sources.len()];
+            launch.blocks.end = block + length.div_ceil(BLOCK);
+            sources.push(Source { buffer: number as u32, begin: begin as u32 });
+        }
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = match &*known {
+            Some((last, places)) if *last == sources => places.clone(),
+            _ => {
+                let of = self.begins.iter().zip(&self.lengths).zip(&sources);
+                let rows = of.flat_map(|((&begin, &length), source)| {
+                    [begin as u32, length as u32, source.buffer, source.begin]
+                });
+                let rows: Vec<u32> = rows.collect();
+                known.insert((sources, upload(&self.of_block, &rows, DType::U32))).1.clone()
             }
         };
-        let groups = (0..lengths.len()).step_by(most).map(group).collect();
-        Self { begins, blocks, groups, lengths }
+        Placed { launches, places }
     }
 
     fn len(&self) -> usize {
@@ -110,25 +160,39 @@ impl Layout {
         }
     }
 
+    /// The tensors packed: the buffer that they are parts of, or copies.
+    fn packed(&self, tensors: Vec<Tensor<1>>) -> CubeTensor {
+        let first = cube(tensors[0].clone());
+        let is_part = |(tensor, &begin): (&Tensor<1>, &usize)| {
+            let tensor = cube(tensor.clone());
+            let at = tensor.handle.offset_start.unwrap_or(0) as usize;
+            buffer(&tensor) == buffer(&first) && at == begin * BLOCK * size_of::<f32>()
+        };
+        let are_parts = tensors.iter().zip(&self.begins).all(is_part);
+        let bytes = (self.len() * size_of::<f32>()) as u64;
+        if are_parts && first.handle.size_in_used() >= bytes {
+            return whole(first);
+        }
+        cube(self.pack(tensors))
+    }
+
     pub(super) fn pack(&self, tensors: Vec<Tensor<1>>) -> Tensor<1> {
         self.check(&tensors);
-        let like = self.groups[0].begins.clone();
-        let client = like.client.clone();
-        let out = empty(&like, [self.len()], DType::F32);
-        let mut tensors = tensors.into_iter().map(cube);
-        for group in &self.groups {
-            let tensors = tensors.by_ref().take(group.tensors.len());
+        let client = self.of_block.client.clone();
+        let out = empty(&self.of_block, [self.len()], DType::F32);
+        let Placed { launches, places } = self.placed(tensors);
+        for launch in launches {
             // SAFETY: a cube reads below its tensor's length, and writes its block.
             unsafe {
                 pack_kernel::launch_unchecked(
                     &client,
-                    group.cubes(),
+                    launch.cubes(),
                     CubeDim::new_1d(UNITS as u32),
-                    tensors.map(|tensor| tensor.into_buffer_arg()).collect(),
-                    group.begins.clone().into_buffer_arg(),
-                    group.lengths.clone().into_buffer_arg(),
+                    launch.buffers.into_iter().map(CubeTensor::into_buffer_arg).collect(),
+                    self.of_block.clone().into_buffer_arg(),
+                    places.clone().into_buffer_arg(),
                     out.clone().into_buffer_arg(),
-                    group.blocks.start as u32,
+                    launch.blocks.start as u32,
                 );
             }
         }
@@ -148,26 +212,26 @@ impl Layout {
 
     pub(super) fn sum_of_squares(&self, tensors: &[Tensor<1>]) -> Tensor<1> {
         self.check(tensors);
-        let like = self.groups[0].begins.clone();
+        let like = &self.of_block;
         let client = like.client.clone();
-        let sums = empty(&like, [self.blocks], DType::F32);
-        for group in &self.groups {
-            let tensors = tensors[group.tensors.clone()].iter().cloned().map(cube);
+        let sums = empty(like, [self.blocks], DType::F32);
+        let Placed { launches, places } = self.placed(tensors.iter().cloned());
+        for launch in launches {
             // SAFETY: a cube reads below its tensor's length, and writes one sum for its block.
             unsafe {
                 squares_kernel::launch_unchecked(
                     &client,
-                    group.cubes(),
+                    launch.cubes(),
                     CubeDim::new_1d(UNITS as u32),
-                    tensors.map(|tensor| tensor.into_buffer_arg()).collect(),
-                    group.begins.clone().into_buffer_arg(),
-                    group.lengths.clone().into_buffer_arg(),
+                    launch.buffers.into_iter().map(CubeTensor::into_buffer_arg).collect(),
+                    like.clone().into_buffer_arg(),
+                    places.clone().into_buffer_arg(),
                     sums.clone().into_buffer_arg(),
-                    group.blocks.start as u32,
+                    launch.blocks.start as u32,
                 );
             }
         }
-        let out = empty(&like, [1], DType::F32);
+        let out = empty(like, [1], DType::F32);
         // SAFETY: there are as many sums as blocks; one cube writes one number.
         unsafe {
             sum_kernel::launch_unchecked(
@@ -205,31 +269,28 @@ impl Layout {
         let out = || empty(&first, [self.len()], DType::F32);
         let outs = [out(), out(), out()];
         let AdamWHyper { betas: [beta1, beta2], eps, limit, root_scale } = rule;
-        let (mut values, mut gradients) = (values.into_iter(), gradients.into_iter());
-        for group in &self.groups {
-            let count = group.tensors.len();
-            let values = values.by_ref().take(count).map(|t| cube(t).into_buffer_arg()).collect();
-            let gradients = gradients.by_ref().take(count);
+        let values = self.packed(values);
+        let Placed { launches, places } = self.placed(gradients);
+        for launch in launches {
             // SAFETY: a unit reads and writes below its tensor's length, within the tensor's
             // blocks.
             unsafe {
                 adamw_kernel::launch_unchecked(
                     &client,
-                    group.cubes(),
+                    launch.cubes(),
                     CubeDim::new_1d(UNITS as u32),
-                    values,
-                    gradients.map(|t| cube(t).into_buffer_arg()).collect(),
+                    launch.buffers.into_iter().map(CubeTensor::into_buffer_arg).collect(),
+                    self.of_block.clone().into_buffer_arg(),
+                    places.clone().into_buffer_arg(),
+                    values.clone().into_buffer_arg(),
                     first.clone().into_buffer_arg(),
                     second.clone().into_buffer_arg(),
-                    group.begins.clone().into_buffer_arg(),
-                    group.lengths.clone().into_buffer_arg(),
                     rates.clone().into_buffer_arg(),
                     square_norm.clone().into_buffer_arg(),
                     outs[0].clone().into_buffer_arg(),
                     outs[1].clone().into_buffer_arg(),
                     outs[2].clone().into_buffer_arg(),
-                    group.tensors.start as u32,
-                    group.blocks.start as u32,
+                    launch.blocks.start as u32,
                     RuleLaunch::new(
                         beta1 as f32,
                         (1.0 - beta1) as f32,

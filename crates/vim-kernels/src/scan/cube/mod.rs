@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "launches without bounds checks")]
 
+mod arguments;
 mod backward;
 mod backward_step;
 mod channel_sums;
@@ -14,19 +15,20 @@ mod partial_sums;
 mod segments;
 mod two_way;
 
+use burn::backend::TensorMetadata;
 use burn::backend::ops::FloatTensorOps;
 use burn::tensor::DType;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
 
 use super::{ScanArguments, ScanSpec};
 use crate::cube::halves::add_halves;
-use crate::cube::strides::{fits_u32_index, in_rows};
-use crate::cube::{dense, elem, empty};
+use crate::cube::strides::in_rows;
+use crate::cube::tables::TableSizes;
+use crate::cube::{elem, empty};
 use crate::op::{Forward, FusedOp};
+use arguments::rows_launch;
 use backward::{TokenGradTensorsLaunch, scan_backward};
-use coords::{RowsLaunch, ScanTensorsLaunch};
 use forward::scan_forward;
 use layout::{CHUNK, Layout, MAX_STATE_VECTOR, Pass, ScanPlan, Shape};
 use partial_sums::{PartialSumsLaunch, add_partial_sums};
@@ -124,15 +126,57 @@ pub(crate) fn scan_results(
     (y, last_state, save.then_some(chunk_states))
 }
 
+/// A table of partial sums, `[rows, width]`, and how its sums are stored.
+pub(crate) type Partial = (CubeTensor, TableSizes);
+
+/// What the passes of a backward scan leave behind.
+pub(crate) struct ScanPasses {
+    pub(crate) grad_u: CubeTensor,
+    pub(crate) grad_delta: CubeTensor,
+    /// Where two directions run at once, separate for each.
+    pub(crate) grad_z: CubeTensor,
+    /// Of B, C, A, D and the delta bias.
+    pub(crate) partial: [Partial; 5],
+}
+
 /// The gradients of a scan. Those of B and C are written into `into`, `[B, L, G, N]` with any row
 /// stride. Where two directions run at once, the gradient of z is separate for each direction.
-pub(crate) fn scan_gradients(
+fn scan_gradients(
     grad_y: CubeTensor,
     arguments: ScanArguments<CubeBackend>,
     saved: CubeTensor,
     spec: ScanSpec,
     [grad_b, grad_c]: [CubeTensor; 2],
 ) -> [CubeTensor; 8] {
+    let directions = if spec.bidirectional { 2 } else { 1 };
+    let ([_, _, d_inner], [_, d_state]) = (arguments.u.shape().dims(), arguments.a.shape().dims());
+    let into = [&grad_b, &grad_c];
+    let ScanPasses { grad_u, grad_delta, grad_z, partial } =
+        scan_passes(grad_y, arguments.clone(), saved, spec, into);
+    let like = &arguments.u;
+    let grad_a = empty(like, arguments.a.meta.shape().clone(), DType::F32);
+    let channel =
+        |there: bool| empty(like, [if there { directions * d_inner } else { 1 }], DType::F32);
+    let (grad_d, grad_bias) = (channel(spec.has_d), channel(spec.has_delta_bias));
+    let sums = [&grad_b, &grad_c, &grad_a, &grad_d, &grad_bias];
+    let tables = partial.each_ref().map(|(_, sizes)| *sizes);
+    add_partial_sums(partial.map(|(parts, _)| parts), sums, tables, [d_inner, d_state]);
+    let or_zero = |grad, of: &CubeTensor, there: bool| if there { grad } else { zeros_like(of) };
+    let grad_d = or_zero(grad_d, &arguments.d, spec.has_d);
+    let grad_bias = or_zero(grad_bias, &arguments.delta_bias, spec.has_delta_bias);
+    let grad_z = or_zero(grad_z, &arguments.z, spec.has_z);
+    [grad_u, grad_delta, grad_a, grad_b, grad_c, grad_d, grad_z, grad_bias]
+}
+
+/// The passes of a backward scan, whose partial sums are to be added: those of B and C for `into`,
+/// `[B, L, G, N]` with any row stride.
+pub(crate) fn scan_passes(
+    grad_y: CubeTensor,
+    arguments: ScanArguments<CubeBackend>,
+    saved: CubeTensor,
+    spec: ScanSpec,
+    [grad_b, grad_c]: [&CubeTensor; 2],
+) -> ScanPasses {
     let (arguments, grad_y) = (arguments.dense(), in_rows(grad_y));
     let layout = Layout::new(&arguments, spec, true);
     let Shape { batch, directions, d_inner, d_state, groups, len } = layout.shape;
@@ -213,9 +257,6 @@ pub(crate) fn scan_gradients(
             );
         }
     }
-    let grad_a = same(&arguments.a);
-    let channel = |there: bool| f32s(if there { directions * d_inner } else { 1 });
-    let (grad_d, grad_bias) = (channel(spec.has_d), channel(spec.has_delta_bias));
     let projection = |of: &CubeTensor, constant: bool| {
         let count = of.meta.shape().num_elements();
         if constant {
@@ -228,23 +269,15 @@ pub(crate) fn scan_gradients(
     // The table of an absent array is empty: no cube finds a column in it.
     let width = |there: bool| if there { directions * d_inner } else { 0 };
     let tables = [
-        projection(&grad_b, spec.b_constant),
-        projection(&grad_c, spec.c_constant),
+        projection(grad_b, spec.b_constant),
+        projection(grad_c, spec.c_constant),
         (rows, per_state, true, dense(per_state)),
         (rows, width(spec.has_d), false, dense(width(spec.has_d))),
         (rows, width(spec.has_delta_bias), false, dense(width(spec.has_delta_bias))),
     ];
-    add_partial_sums(
-        parts,
-        [&grad_b, &grad_c, &grad_a, &grad_d, &grad_bias],
-        tables,
-        [d_inner, d_state],
-    );
-    let or_zero = |grad, of: &CubeTensor, there: bool| if there { grad } else { zeros_like(of) };
-    let grad_d = or_zero(grad_d, &arguments.d, spec.has_d);
-    let grad_bias = or_zero(grad_bias, &arguments.delta_bias, spec.has_delta_bias);
-    let grad_z = or_zero(grad_z, &arguments.z, spec.has_z);
-    [grad_u, grad_delta, grad_a, grad_b, grad_c, grad_d, grad_z, grad_bias]
+    let mut tables = tables.into_iter();
+    let partial = parts.map(|parts| (parts, tables.next().expect("invariant: five tables")));
+    ScanPasses { grad_u, grad_delta, grad_z, partial }
 }
 
 /// Of the reverse way of a two-way method: the gradients that flow into the chunks, shaped as
@@ -333,43 +366,4 @@ fn sum_of_directions(both: &CubeTensor) -> CubeTensor {
     let sum = empty(both, [batch / 2, len, d_inner], both.dtype);
     add_halves(both, &sum, d_inner);
     sum
-}
-
-/// As [`in_rows`] for B and C, whose rows are groups of states.
-fn in_groups(tensor: CubeTensor) -> CubeTensor {
-    let (shape, strides) = (tensor.meta.shape(), tensor.meta.strides());
-    let follow = strides[3] == 1 && (shape[2] == 1 || strides[2] == shape[3]);
-    if follow && fits_u32_index(&tensor) { tensor } else { dense(tensor) }
-}
-
-impl ScanArguments<CubeBackend> {
-    fn dense(self) -> Self {
-        Self {
-            u: in_rows(self.u),
-            delta: in_rows(self.delta),
-            a: dense(self.a),
-            b: in_groups(self.b),
-            c: in_groups(self.c),
-            d: dense(self.d),
-            z: in_rows(self.z),
-            delta_bias: dense(self.delta_bias),
-        }
-    }
-    fn launch<F: Float, FB: Float, FC: Float>(&self) -> ScanTensorsLaunch<F, FB, FC> {
-        ScanTensorsLaunch::new(
-            rows_launch(&self.u),
-            rows_launch(&self.delta),
-            self.a.clone().into_buffer_arg(),
-            rows_launch(&self.b),
-            rows_launch(&self.c),
-            self.d.clone().into_buffer_arg(),
-            rows_launch(&self.z),
-            self.delta_bias.clone().into_buffer_arg(),
-        )
-    }
-}
-
-fn rows_launch<F: Float>(of: &CubeTensor) -> RowsLaunch<F> {
-    let strides = of.meta.strides();
-    RowsLaunch::new(of.clone().into_buffer_arg(), strides[0] as u32, strides[1] as u32)
 }
