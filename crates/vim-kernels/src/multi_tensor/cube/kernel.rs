@@ -39,8 +39,8 @@ struct Place {
     begin: usize,
 }
 
-/// The place of the tensor to which `block` belongs: `places` holds its first block, its length, its
-/// buffer and its first element there.
+/// The place of the tensor to which `block` belongs: `places` holds its first block, its length,
+/// its buffer and its first element there.
 #[cube]
 fn place_of(block: usize, of_block: &[u32], places: &[u32]) -> Place {
     let tensor = of_block[block] as usize;
