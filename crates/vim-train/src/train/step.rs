@@ -231,8 +231,13 @@ pub fn forward_backward<M: Module, I: Clone>(
         });
         // Behind it are its parts.
         let loss = if part.dims() == [1] { part } else { part.narrow(0, 0, 1) };
-        gradients.accumulate(model, GradientsParams::from_grads(loss.backward(), model));
+        let own = GradientsParams::from_grads(loss.backward(), model);
         after(Phase::Backward)?;
+        // An accumulator visits every parameter again.
+        if let (true, Some(sum)) = (end - first == count, &sum) {
+            return Ok((sum.clone(), own));
+        }
+        gradients.accumulate(model, own);
     }
     Ok((sum.expect("invariant: a batch has images"), gradients.grads()))
 }
