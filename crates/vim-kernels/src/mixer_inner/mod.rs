@@ -196,13 +196,12 @@ pub fn prepare_mixers(
     precision: Precision,
 ) -> PreparedMixers {
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    return PreparedMixers {
-        _found: if runs_cuda(device) { cube::prepare_mixers(mixers, precision) } else { None },
-    };
+    let found = if runs_cuda(device) { cube::prepare_mixers(mixers, precision) } else { None };
     #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
-    {
-        let _ = (device, mixers, precision);
-        PreparedMixers {}
+    let _ = (device, mixers, precision);
+    PreparedMixers {
+        #[cfg(any(feature = "cuda", feature = "wgpu"))]
+        _found: found,
     }
 }
 
