@@ -60,10 +60,13 @@ pub(super) struct Layout {
     blocks: usize,
     /// The tensor of each block, on the device.
     of_block: CubeTensor,
-    /// Where the tensors of the last call lay, and the table of it on the device: gradients of one
-    /// step lie in their buffers as those of the step before.
-    known: Arc<Mutex<Option<(Vec<Source>, CubeTensor)>>>,
+    /// Those of the last call: gradients of one step lie in their buffers as those of the step
+    /// before.
+    known: Arc<Mutex<Option<Known>>>,
 }
+
+/// Where tensors are read, and the table of it on the device.
+type Known = (Vec<Source>, CubeTensor);
 
 /// Where a tensor is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
