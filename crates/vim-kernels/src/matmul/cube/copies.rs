@@ -13,7 +13,7 @@ use super::plan::{Extents, MatmulPlan, Stage};
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "a matrix and a place in it")]
 pub(super) fn copy_lhs<S: Float, N: Size>(
-    to: &mut Shared<[Vector<S, N>]>,
+    to: &mut [Vector<S, N>],
     base: usize,
     from: &[Vector<S, N>],
     first: usize,
@@ -41,7 +41,7 @@ pub(super) fn copy_lhs<S: Float, N: Size>(
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "a matrix and a place in it")]
 pub(crate) fn copy_rhs<S: Float, N: Size>(
-    to: &mut Shared<[Vector<S, N>]>,
+    to: &mut [Vector<S, N>],
     base: usize,
     from: &[Vector<S, N>],
     first: usize,
@@ -70,7 +70,7 @@ pub(crate) fn copy_rhs<S: Float, N: Size>(
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "a window of a matrix has these sides")]
 fn copy_window<S: Float, N: Size>(
-    to: &mut Shared<[Vector<S, N>]>,
+    to: &mut [Vector<S, N>],
     base: usize,
     from: &[Vector<S, N>],
     first: usize,

@@ -12,6 +12,8 @@ mod fallback;
 mod matrix;
 mod pipelined;
 pub(crate) mod plan;
+mod registers;
+mod right_fragments;
 mod round;
 mod sums;
 pub(crate) mod table;
@@ -32,7 +34,7 @@ use crate::cube::{dense, elem, empty};
 use crate::op::{Forward, FusedOp};
 use crate::precision::Precision;
 use arithmetic::Arithmetic;
-use plan::{ExtentsLaunch, MatmulForm, MatmulPlan};
+use plan::{ExtentsLaunch, MatmulForm, Tiling, Way};
 
 pub(crate) use arithmetic::has_tensor_cores;
 pub(crate) use matrix::{Matrix, ROUNDED, halved};
@@ -78,14 +80,22 @@ pub(crate) fn multiply(
     let hardware = &properties.hardware;
     let processors = hardware.num_streaming_multiprocessors.map_or(1, |count| count as usize);
     let shared_memory = hardware.max_shared_memory_size;
-    let stationary =
-        table::weight_stationary(form, [m, n, k], lhs.count, processors, shared_memory);
-    let (plan, workers) = match stationary {
-        Some((plan, workers)) => (plan, Some(workers)),
-        None => (table::forward(form, m, n, shared_memory), None),
-    };
-    let tiling = Tiling { plan, workers, part: k, parts: 1 };
     let [lhs, rhs] = [lhs, rhs].map(|matrix| factor(matrix, arithmetic));
+    let size = [m, n, k];
+    let in_registers = || {
+        let (plan, workers) =
+            table::weight_in_registers(form, size, lhs.count, processors, shared_memory)?;
+        let copied = [&lhs, &rhs].iter().all(|matrix| plan.copies(matrix.load_lanes()));
+        copied.then_some((plan, Way::InRegisters(workers)))
+    };
+    let stationary = || {
+        table::weight_stationary(form, size, lhs.count, processors, shared_memory)
+            .map(|(plan, workers)| (plan, Way::Stationary(workers)))
+    };
+    let (plan, way) = in_registers()
+        .or_else(stationary)
+        .unwrap_or_else(|| (table::forward(form, m, n, shared_memory), Way::Pipelined));
+    let tiling = Tiling { plan, way, part: k, parts: 1 };
     launch(&lhs, &rhs, bias, out, [m, n, k], tiling);
 }
 
@@ -143,7 +153,7 @@ pub(crate) fn weight_gradient_parts(
     let (plan, parts) = table::gradient(form, [k, n, t], count, shared_memory);
     let part = t.div_ceil(parts).next_multiple_of(plan::DEPTH);
     let parts = t.div_ceil(part);
-    let tiling = Tiling { plan, workers: None, part, parts };
+    let tiling = Tiling { plan, way: Way::Pipelined, part, parts };
     let partial = rows(parts);
     let output = Matrix { count, batch_stride: parts * k * n, ..Matrix::dense(&partial, [k, n]) };
     let [x, grad] = [&x.transposed(), grad].map(|matrix| factor(matrix, arithmetic));
@@ -154,18 +164,6 @@ pub(crate) fn weight_gradient_parts(
 /// The matrix in the type that is multiplied.
 fn factor(matrix: &Matrix, arithmetic: Arithmetic) -> Matrix {
     if arithmetic == Arithmetic::Bf16 { rounded(matrix) } else { matrix.clone() }
-}
-
-/// How a product is divided into cubes.
-#[derive(Clone, Copy)]
-struct Tiling {
-    plan: MatmulPlan,
-    /// Cubes that share the rows, if the right matrix is stationary in shared memory.
-    workers: Option<usize>,
-    /// Terms in a part of a sum.
-    part: usize,
-    /// Parts of a sum; each has its own result, one after the other.
-    parts: usize,
 }
 
 /// Launches the kernel; both matrices have the type that is multiplied.
@@ -186,7 +184,10 @@ fn launch(
     );
     let client = out.buffer.client.clone();
     let (lhs_lanes, rhs_lanes) = (lhs.load_lanes(), rhs.load_lanes());
-    let out_lanes = out.load_lanes();
+    let out_lanes = match tiling.way {
+        Way::InRegisters(_) => out.load_lanes().min(plan.adjacent()),
+        Way::Pipelined | Way::Stationary(_) => out.load_lanes(),
+    };
     // Copies into shared memory have 32-bit addresses; the checks of a product's size allow no
     // others. An absent bias is passed as a buffer that the kernel does not read.
     let none = || out.buffer.clone();
@@ -195,7 +196,10 @@ fn launch(
         .map(|matrix| matrix.buffer.required_address_type())
         .max()
         .unwrap_or_default();
-    let rows = tiling.workers.unwrap_or(m.div_ceil(plan.tile[0]));
+    let rows = match tiling.way {
+        Way::Pipelined => m.div_ceil(plan.tile[0]),
+        Way::Stationary(workers) | Way::InRegisters(workers) => workers,
+    };
     let columns = n.div_ceil(plan.tile[1]);
     let extents = ExtentsLaunch::new(
         m as u32,
@@ -211,10 +215,10 @@ fn launch(
         (rhs.batch_stride / rhs_lanes) as u32,
         (out.batch_stride / out_lanes) as u32,
     );
-    let run = if tiling.workers.is_some() {
-        weight_stationary::weight_stationary::launch_unchecked
-    } else {
-        pipelined::pipelined::launch_unchecked
+    let run = match tiling.way {
+        Way::Pipelined => pipelined::pipelined::launch_unchecked,
+        Way::Stationary(_) => weight_stationary::weight_stationary::launch_unchecked,
+        Way::InRegisters(_) => registers::weight_in_registers::launch_unchecked,
     };
     // SAFETY: a `Matrix` lies within its buffer; the kernels check every row and column against the
     // sizes, and the width of a load divides the sizes, the strides and the offset.

@@ -8,6 +8,9 @@ use super::arithmetic::Arithmetic;
 /// multiples of it.
 pub(crate) const DEPTH: usize = 64;
 
+/// Most bytes of a right matrix, on its way to registers, that has shared memory of its own.
+const APART: usize = 24 << 10;
+
 /// Properties of a product that do not depend on its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct MatmulForm {
@@ -95,12 +98,56 @@ impl MatmulPlan {
             + 4 * self.threads() / 32 * self.out().len()
     }
 
+    /// Registers of a unit that hold the right matrix, if they do.
+    pub(crate) fn held_registers(&self) -> usize {
+        self.depth / 16 * (self.per_plane()[1] / 8) * 2
+    }
+
+    /// Adjacent columns of which a unit has sums, with the right matrix in registers: 16 bytes of
+    /// bf16, or 8 where a plane has 16 columns.
+    pub(crate) fn adjacent(&self) -> usize {
+        if self.per_plane()[1].is_multiple_of(32) { 8 } else { 4 }
+    }
+
+    /// Elements of shared memory before the right matrix on its way to registers: a small one lies
+    /// behind the stages of the left one, so that all are copied at once; a large one where they
+    /// are filled after it.
+    pub(crate) fn rhs_begin(&self) -> usize {
+        if 2 * self.rhs().len() <= APART { self.stages * self.lhs().len() } else { 0 }
+    }
+
+    /// Bytes of shared memory with the right matrix in registers.
+    pub(crate) fn register_shared_memory(&self) -> usize {
+        2 * (self.stages * self.lhs().len()).max(self.rhs_begin() + self.rhs().len())
+    }
+
     /// Whether vectors of `lanes` are copied into shared memory without registers.
     pub(crate) fn copies(&self, lanes: usize) -> bool {
         // `cp.async` copies at least four bytes.
         let arithmetic = self.form.arithmetic;
         arithmetic.uses_tensor_cores() && lanes * arithmetic.bytes() >= 4
     }
+}
+
+/// The kernel of a product.
+#[derive(Clone, Copy)]
+pub(super) enum Way {
+    Pipelined,
+    /// The right matrix is stationary in shared memory; so many cubes share the rows.
+    Stationary(usize),
+    /// It is in registers; so many cubes share the rows.
+    InRegisters(usize),
+}
+
+/// How a product is divided into cubes.
+#[derive(Clone, Copy)]
+pub(super) struct Tiling {
+    pub(super) plan: MatmulPlan,
+    pub(super) way: Way,
+    /// Terms in a part of a sum.
+    pub(super) part: usize,
+    /// Parts of a sum; each has its own result, one after the other.
+    pub(super) parts: usize,
 }
 
 /// A part of a matrix in shared memory, in the storage order of the matrix.

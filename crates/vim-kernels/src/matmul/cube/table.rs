@@ -1,5 +1,6 @@
 //! Tiles of a product by the shape of its result; there is no autotuning.
 
+use super::arithmetic::Arithmetic;
 use super::plan::{DEPTH, MatmulForm, MatmulPlan};
 
 /// Columns of a tile, the widest first.
@@ -18,6 +19,12 @@ const STATIONARY_ROWS: [usize; 2] = [64, 32];
 const MAX_CUBES: usize = 4;
 /// Bytes of shared memory that a multiprocessor reserves for each cube.
 const RESERVED: usize = 1024;
+/// Most registers of a unit that hold the right matrix.
+const HELD: usize = 96;
+/// Columns of a tile with the right matrix in registers: where a plane has 32, and where it has 16.
+const HELD_COLUMNS: [&[usize]; 2] = [&[192, 128, 96, 64, 48, 32, 16], &[96, 64, 48, 32, 16]];
+/// Stages of rows in shared memory, most first, where the right matrix is in registers.
+const ROW_STAGES: [usize; 3] = [4, 3, 2];
 /// Stages and terms per stage of a pipeline; the first that fits the device's shared memory is
 /// used. GPUs that multiply bf16 have at least 99 KiB per cube, of which the last takes at most 58.
 const PIPELINES: [[usize; 2]; 3] = [[3, DEPTH], [2, DEPTH], [2, 32]];
@@ -79,9 +86,67 @@ pub(super) fn weight_stationary(
     let plan = plans.into_iter().find(|plan| cubes(plan) >= 2);
     let plan = plan.or_else(|| plans.into_iter().find(|plan| cubes(plan) >= 1))?;
     let most = (processors * cubes(&plan).min(MAX_CUBES) / (n.div_ceil(columns) * count)).max(1);
-    // The fewest cubes that take no more turns than `most` would.
-    let tiles = m.div_ceil(plan.tile[0]);
-    Some((plan, tiles.div_ceil(tiles.div_ceil(most))))
+    Some((plan, workers(m.div_ceil(plan.tile[0]), most)))
+}
+
+/// The same with the right matrix in registers, for factors of bf16.
+pub(super) fn weight_in_registers(
+    form: MatmulForm,
+    [m, n, k]: [usize; 3],
+    count: usize,
+    processors: usize,
+    shared_memory: usize,
+) -> Option<(MatmulPlan, usize)> {
+    if form.arithmetic != Arithmetic::Bf16 || m < LONG || form.lhs_by_columns {
+        return None;
+    }
+    let depth = k.next_multiple_of(16);
+    let rows = if depth > DEPTH { 32 } else { 64 };
+    let plan = |columns: usize, per_plane: usize, stages: usize| {
+        let across = columns / per_plane;
+        let along = if across <= 2 { 2 } else { 1 };
+        MatmulPlan { form, tile: [rows, columns], planes: [along, across], depth, stages }
+    };
+    // The widest planes that hold their columns, of those that divide a tile.
+    let wide = plan(32, 32, 2).held_registers() <= HELD;
+    let columns = fitting(n, HELD_COLUMNS[if wide { 0 } else { 1 }]);
+    // With many terms, few columns wait for rows: panels have more planes to wait with.
+    if !wide && columns < 96 {
+        return None;
+    }
+    let per_plane = if wide && columns.is_multiple_of(32) { 32 } else { 16 };
+    let plan = |stages: usize| plan(columns, per_plane, stages);
+    let held = plan(2).held_registers();
+    if held > HELD {
+        return None;
+    }
+    let planes = plan(2).threads() / 32;
+    let resident = resident_planes(&plan(2)) / planes;
+    // A multiprocessor has shared memory for the largest cube and its reserve.
+    let room = |cubes: usize| (shared_memory + RESERVED) / cubes - RESERVED;
+    let fitting_plan = |cubes: usize| {
+        let mut plans = ROW_STAGES.map(plan).into_iter();
+        plans.find(|plan| plan.register_shared_memory() <= room(cubes)).map(|plan| (plan, cubes))
+    };
+    let (plan, cubes) = (1..=resident.min(MAX_CUBES)).rev().find_map(fitting_plan)?;
+    let most = (processors * cubes / (n.div_ceil(columns) * count)).max(1);
+    Some((plan, workers(m.div_ceil(rows), most)))
+}
+
+/// Planes for which a multiprocessor has registers. `ptxas` gives a unit about 50 beside those that
+/// hold the right matrix, 70 for many terms, and as many as the values that the result is added to.
+fn resident_planes(plan: &MatmulPlan) -> usize {
+    let few = 2 * plan.held_registers() <= HELD;
+    match (few, plan.form.accumulates) {
+        (false, _) => 12,
+        (true, true) => 18,
+        (true, false) => 24,
+    }
+}
+
+/// The fewest cubes that go through `tiles` in no more turns than `most` would.
+fn workers(tiles: usize, most: usize) -> usize {
+    tiles.div_ceil(tiles.div_ceil(most))
 }
 
 /// The plan of the gradients of `count` weights, `m` by `n`, and the number of parts of their sums
@@ -120,7 +185,6 @@ pub(crate) fn planes([rows, columns]: [usize; 2]) -> [usize; 2] {
 
 #[cfg(test)]
 mod tests {
-    use super::super::arithmetic::Arithmetic;
     use super::*;
 
     #[test]
@@ -167,6 +231,50 @@ mod tests {
                 }
             }
         }
+    }
+
+    // What the kernel assumes of a plan, and that as many cubes as are launched fit the 228 KiB and
+    // the registers of a multiprocessor.
+    #[test]
+    fn registers_hold_the_right_matrix() {
+        let plan = |n, k, count, by_columns| {
+            let form = MatmulForm { rhs_by_columns: by_columns, ..FORM };
+            weight_in_registers(form, [25_216, n, k], count, 132, LARGE).expect("few terms")
+        };
+        for (n, k, count) in [
+            (768, 192, 1),
+            (384, 12, 2),
+            (192, 384, 1),
+            (384, 192, 1),
+            (384, 44, 2),
+            (1000, 192, 1),
+            (17, 33, 1),
+        ] {
+            for by_columns in [false, true] {
+                let (plan, workers) = plan(n, k, count, by_columns);
+                assert!(plan.depth >= k && plan.depth.is_multiple_of(16));
+                assert!(plan.held_registers() <= HELD && plan.stages >= 2, "{n} {k}");
+                let [rows, columns] = plan.per_plane();
+                assert_eq!([rows % 16, columns % (4 * plan.adjacent())], [0, 0], "{n} {k}");
+                assert_eq!([rows * plan.planes[0], columns * plan.planes[1]], plan.tile);
+                let launched = workers * n.div_ceil(plan.tile[1]) * count;
+                let cubes = launched.div_ceil(132);
+                assert!(cubes * (plan.register_shared_memory() + RESERVED) <= 228 << 10);
+                assert!(cubes * plan.threads() / 32 <= resident_planes(&plan), "{n} {k}");
+            }
+        }
+        let of = |n, k, count| {
+            let (plan, workers) = plan(n, k, count, false);
+            (plan.tile, plan.planes, plan.stages, workers)
+        };
+        assert_eq!(of(768, 192, 1), ([32, 192], [1, 6], 4, 66));
+        assert_eq!(of(192, 384, 1), ([32, 96], [1, 6], 4, 132));
+        assert!(weight_in_registers(FORM, [25_216, 44, 384], 2, 132, LARGE).is_none());
+        assert!(weight_in_registers(FORM, [25_216, 192, 768], 1, 132, LARGE).is_none());
+        assert!(weight_in_registers(FORM, [128, 1000, 192], 1, 132, LARGE).is_none());
+        assert!(weight_in_registers(FORM, [25_216, 768, 192], 1, 132, 32 << 10).is_none());
+        let split = MatmulForm { arithmetic: Arithmetic::SplitF32, ..FORM };
+        assert!(weight_in_registers(split, [25_216, 768, 192], 1, 132, LARGE).is_none());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use burn::backend::ops::FloatTensorOps;
 use burn::tensor::{Device, DeviceKind, Tensor, TensorData};
 use burn_cubecl::{CubeBackend, CubeDevice};
 
+use super::plan::MatmulPlan;
 use super::*;
 use crate::matmul::{halved_linear, linear};
 
@@ -106,12 +107,12 @@ fn check(case: Case, weight_stationary: bool) {
     let tiling = if weight_stationary {
         let (plan, workers) =
             table::weight_stationary(form, case.size, case.count, 2, 64 << 10).expect("few terms");
-        Tiling { plan, workers: Some(workers), part: k, parts: 1 }
+        Tiling { plan, way: Way::Stationary(workers), part: k, parts: 1 }
     } else {
         // In f32 a stage as deep as on a GPU exceeds WebGPU's shared memory.
         let plan = MatmulPlan { depth: 16, ..table::forward(form, m, n, 32 << 10) };
         let part = k.div_ceil(case.parts).next_multiple_of(plan.depth);
-        Tiling { plan, workers: None, part, parts: k.div_ceil(part) }
+        Tiling { plan, way: Way::Pipelined, part, parts: k.div_ceil(part) }
     };
     // Parts are stored one after the other, without a gap.
     let gap = if tiling.parts > 1 { 0 } else { case.gap };
