@@ -94,7 +94,7 @@ pub(crate) fn multiply(
     };
     let (plan, way) = in_registers()
         .or_else(stationary)
-        .unwrap_or_else(|| (table::forward(form, m, n, shared_memory), Way::Pipelined));
+        .unwrap_or_else(|| (table::forward(form, m, n, processors, shared_memory), Way::Pipelined));
     let tiling = Tiling { plan, way, part: k, parts: 1 };
     launch(&lhs, &rhs, bias, out, [m, n, k], tiling);
 }

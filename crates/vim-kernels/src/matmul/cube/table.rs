@@ -28,17 +28,39 @@ const ROW_STAGES: [usize; 3] = [4, 3, 2];
 /// Stages and terms per stage of a pipeline; the first that fits the device's shared memory is
 /// used. GPUs that multiply bf16 have at least 99 KiB per cube, of which the last takes at most 58.
 const PIPELINES: [[usize; 2]; 3] = [[3, DEPTH], [2, DEPTH], [2, 32]];
+/// Tiles of products of bf16 that have a multiprocessor to themselves, with planes that multiply
+/// more often for each read of shared memory: rows of those of 192 columns, and those of a weight's
+/// gradient.
+const WIDE_ROWS: [usize; 4] = [192, 128, 96, 64];
+const WIDE: usize = 192;
+const WIDE_GRADIENTS: [[usize; 2]; 2] = [[192, 128], [128, 192]];
+/// Their stages and terms per stage.
+const WIDE_PIPELINES: [[usize; 2]; 4] = [[4, DEPTH], [3, DEPTH], [2, DEPTH], [2, 32]];
 /// The same for factors of f32, which are multiplied for longer than they are copied: at most
 /// 90 KiB.
 const F32_PIPELINE: [usize; 2] = [2, 32];
 /// Most cubes for a weight's gradient: two for each multiprocessor of the largest GPUs. Constant,
 /// so that the order of a sum does not depend on the GPU.
 const CUBES: usize = 264;
+/// The same of wide tiles: one for each multiprocessor.
+const WIDE_CUBES: usize = 132;
 /// Fewest terms of a part of a sum.
 const SHORTEST_PART: usize = 256;
 
 /// The plan of a product of `m` rows and `n` columns with any number of terms.
-pub(super) fn forward(form: MatmulForm, m: usize, n: usize, shared_memory: usize) -> MatmulPlan {
+pub(super) fn forward(
+    form: MatmulForm,
+    m: usize,
+    n: usize,
+    processors: usize,
+    shared_memory: usize,
+) -> MatmulPlan {
+    if form.arithmetic == Arithmetic::Bf16 && m >= LONG && n.is_multiple_of(WIDE) {
+        // The rows that the busiest multiprocessor has.
+        let most = |rows: usize| (m.div_ceil(rows) * n / WIDE).div_ceil(processors) * rows;
+        let rows = WIDE_ROWS.into_iter().min_by_key(|&rows| most(rows)).unwrap_or(64);
+        return wide(form, [rows, WIDE], shared_memory);
+    }
     let columns = fitting(n, &COLUMNS);
     let rows = match m {
         LONG.. if columns > 48 => 128,
@@ -50,14 +72,27 @@ pub(super) fn forward(form: MatmulForm, m: usize, n: usize, shared_memory: usize
 
 /// A pipelined plan.
 fn pipelined(form: MatmulForm, tile: [usize; 2], shared_memory: usize) -> MatmulPlan {
+    let pipelines = if form.arithmetic.bytes() == 4 { &[F32_PIPELINE][..] } else { &PIPELINES };
+    first_that_fits(form, tile, pipelines, shared_memory)
+}
+
+/// The same with a wide tile.
+fn wide(form: MatmulForm, tile: [usize; 2], shared_memory: usize) -> MatmulPlan {
+    first_that_fits(form, tile, &WIDE_PIPELINES, shared_memory)
+}
+
+/// With the first of `pipelines` that fits the shared memory, or the last.
+fn first_that_fits(
+    form: MatmulForm,
+    tile: [usize; 2],
+    pipelines: &[[usize; 2]],
+    shared_memory: usize,
+) -> MatmulPlan {
     let planes = planes(tile);
-    let plan = |[stages, depth]: [usize; 2]| MatmulPlan { form, tile, planes, depth, stages };
+    let plan = |&[stages, depth]: &[usize; 2]| MatmulPlan { form, tile, planes, depth, stages };
+    let least = plan(pipelines.last().unwrap_or(&F32_PIPELINE));
     let fits = |plan: &MatmulPlan| plan.shared_memory(plan.stages) <= shared_memory;
-    if form.arithmetic.bytes() == 4 {
-        return plan(F32_PIPELINE);
-    }
-    let [.., least] = PIPELINES;
-    PIPELINES.map(plan).into_iter().find(fits).unwrap_or_else(|| plan(least))
+    pipelines.iter().map(plan).find(fits).unwrap_or(least)
 }
 
 /// The plan of `count` products of `m` rows, `n` columns and `k` terms with a stationary right
@@ -157,6 +192,16 @@ pub(super) fn gradient(
     count: usize,
     shared_memory: usize,
 ) -> (MatmulPlan, usize) {
+    let exact = |tile: &[usize; 2]| m.is_multiple_of(tile[0]) && n.is_multiple_of(tile[1]);
+    if form.arithmetic == Arithmetic::Bf16
+        && let Some(tile) = WIDE_GRADIENTS.into_iter().find(exact)
+    {
+        let parts = WIDE_CUBES / (m / tile[0] * (n / tile[1]) * count);
+        // Where there are enough terms for that many.
+        if parts >= 1 && parts * SHORTEST_PART <= k {
+            return (wide(form, tile, shared_memory), parts);
+        }
+    }
     let tile = [fitting(m, &ROWS), fitting(n, &COLUMNS)];
     let tiles = m.div_ceil(tile[0]) * n.div_ceil(tile[1]) * count;
     let parts = (CUBES / tiles).min(k / SHORTEST_PART).max(1);
@@ -172,7 +217,8 @@ pub(crate) fn fitting(count: usize, sizes: &[usize]) -> usize {
 /// Planes that share a tile: each has a multiple of 16 rows and columns.
 pub(crate) fn planes([rows, columns]: [usize; 2]) -> [usize; 2] {
     match (rows, columns) {
-        (128, 128 | 96 | 64) | (64, 96) => [4, 2],
+        (192, 128) | (128, 128 | 96 | 64) | (64, 96) => [4, 2],
+        (192 | 128 | 96 | 64, 192) => [2, 4],
         (128 | 64, 48 | 32 | 16) => [4, 1],
         (64, 128) => [2, 4],
         (64, 64) | (32, 96) => [2, 2],
@@ -216,6 +262,16 @@ mod tests {
             [(false, false), (false, true), (true, false), (true, true)]
         {
             let form = MatmulForm { lhs_by_columns, rhs_by_columns, ..FORM };
+            for tile in WIDE_ROWS.map(|rows| [rows, WIDE]).into_iter().chain(WIDE_GRADIENTS) {
+                for most in [SMALL, LARGE] {
+                    let plan = wide(form, tile, most);
+                    assert!(plan.shared_memory(plan.stages) <= most, "{plan:?}");
+                    assert!(plan.stages >= 2 && DEPTH.is_multiple_of(plan.depth));
+                    let [rows, columns] = plan.per_plane();
+                    assert_eq!([rows * plan.planes[0], columns * plan.planes[1]], tile);
+                    assert_eq!([rows % 16, columns % 16], [0, 0]);
+                }
+            }
             for rows in ROWS {
                 for columns in COLUMNS {
                     for most in [SMALL, LARGE] {
@@ -279,11 +335,19 @@ mod tests {
 
     #[test]
     fn tiles_of_a_layer() {
-        assert_eq!(forward(FORM, 25_216, 768, LARGE).tile, [128, 128]);
-        assert_eq!(forward(FORM, 25_216, 192, LARGE).tile, [128, 96]);
-        assert_eq!(forward(FORM, 25_216, 44, LARGE).tile, [64, 48]);
-        assert_eq!(forward(FORM, 25_216, 12, LARGE).tile, [64, 16]);
-        assert_eq!(gradient(FORM, [192, 768, 25_216], 1, LARGE).0.tile, [64, 128]);
+        let tile = |form, m, n| forward(form, m, n, 132, LARGE).tile;
+        assert_eq!(tile(FORM, 25_216, 192), [192, 192]);
+        assert_eq!(tile(FORM, 6_304, 192), [64, 192]);
+        assert_eq!(tile(FORM, 25_216, 44), [64, 48]);
+        assert_eq!(tile(FORM, 25_216, 12), [64, 16]);
+        let split = MatmulForm { arithmetic: Arithmetic::SplitF32, ..FORM };
+        assert_eq!(tile(split, 25_216, 768), [128, 128]);
+        assert_eq!(tile(split, 25_216, 192), [128, 96]);
+        let gradients = |size| gradient(FORM, size, 1, LARGE);
+        assert_eq!(gradients([192, 768, 25_216]).0.tile, [192, 128]);
+        assert_eq!(gradients([192, 768, 25_216]).1, 22);
+        assert_eq!(gradients([384, 192, 25_216]).0.tile, [128, 192]);
+        assert_eq!(gradients([192, 768, 1_576]).0.tile, [64, 128]);
         assert_eq!(gradient(FORM, [12, 384, 25_216], 1, LARGE).0.tile, [16, 128]);
         assert_eq!(gradient(FORM, [384, 44, 100], 1, LARGE).1, 1);
     }

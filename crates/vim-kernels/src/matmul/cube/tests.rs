@@ -110,7 +110,7 @@ fn check(case: Case, weight_stationary: bool) {
         Tiling { plan, way: Way::Stationary(workers), part: k, parts: 1 }
     } else {
         // In f32 a stage as deep as on a GPU exceeds WebGPU's shared memory.
-        let plan = MatmulPlan { depth: 16, ..table::forward(form, m, n, 32 << 10) };
+        let plan = MatmulPlan { depth: 16, ..table::forward(form, m, n, 2, 32 << 10) };
         let part = k.div_ceil(case.parts).next_multiple_of(plan.depth);
         Tiling { plan, way: Way::Pipelined, part, parts: k.div_ceil(part) }
     };
