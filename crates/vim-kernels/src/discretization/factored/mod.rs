@@ -10,6 +10,7 @@
 //! `∂fₖ/∂delta = fₖ₋₁`, `∂fₖ/∂a = (delta·fₖ₋₁ − k·fₖ)/a = delta·fₖ − k·fₖ₊₁`, the first without
 //! cancellation far from 0, the second near it.
 
+mod fit;
 mod slopes;
 #[cfg(test)]
 mod tests;
@@ -17,12 +18,6 @@ mod tests;
 use super::phi::{fitted_phi, inverse_factorial};
 use super::{Decay, Discretization, Form, Gain, Series};
 use crate::real::{Real, Term};
-
-/// |x| below which `b_bar` is a polynomial. The closed form of φ₂ loses 5 bits here.
-const NEAR: f64 = 0.25;
-
-/// Degree of that polynomial: accurate to 4.5e-6 for φ₁, better for the others.
-const DEGREE: usize = 3;
 
 /// ln 2.
 const UNIT: f64 = std::f64::consts::LN_2;
@@ -53,6 +48,8 @@ pub(crate) struct FactoredCoefficients<T> {
 pub(crate) struct FactoredMethod {
     form: Form,
     series: Series,
+    /// Whether results are of 16 bits, so that coefficients may err by 2⁻¹².
+    coarse: bool,
 }
 
 /// Terms of a token.
@@ -71,7 +68,12 @@ pub(crate) struct TokenTerms<T> {
 
 impl FactoredMethod {
     pub(crate) fn new(method: Discretization, series: Series) -> Self {
-        Self { form: method.form(), series }
+        Self { form: method.form(), series, coarse: false }
+    }
+
+    /// The method for results of 16 bits, if `coarse`.
+    pub(crate) fn coarse(self, coarse: bool) -> Self {
+        Self { coarse, ..self }
     }
 
     /// Whether no φ function is evaluated exactly.
@@ -133,9 +135,10 @@ impl FactoredMethod {
     /// Terms of a token for the forward scan.
     pub(crate) fn token<T: Real>(self, delta: T) -> TokenTerms<T> {
         let weights = self.weights();
-        let mut near = vec![[0.0; 5]; if self.highest() > 0 { DEGREE + 1 } else { 0 }];
+        let fit = self.fit();
+        let mut near = vec![[0.0; 5]; if self.highest() > 0 { fit.degree + 1 } else { 0 }];
         for k in 1..=self.highest() {
-            for (j, c) in fitted_phi::<{ DEGREE + 1 }>(k, NEAR).into_iter().enumerate() {
+            for (j, c) in fitted_phi(k, fit.degree + 1, fit.near).into_iter().enumerate() {
                 near[j][k] += weights[k - 1] * c;
             }
         }
@@ -220,7 +223,7 @@ impl FactoredMethod {
         }
         let exact = far.map(|far| {
             let near = polynomial(&token.near, &v).like(&v);
-            v.clone().choose_near(NEAR * std::f64::consts::LOG2_E, near, far)
+            v.clone().choose_near(self.fit().near * std::f64::consts::LOG2_E, near, far)
         });
         let plain = polynomial(&token.polynomial, &v);
         let cayley = inverse.map(|r| weighted(&self.cayley(), &token.powers).times(&r));

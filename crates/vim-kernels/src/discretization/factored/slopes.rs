@@ -22,20 +22,14 @@
 //! So the only state term is a, and the token terms are delta and deltaᵏ. At v = 0 the closed form
 //! is NaN, but the polynomial is selected.
 
+use super::fit::Fit;
 use super::{
-    Coefficient, DEGREE, FactoredCoefficients, FactoredMethod, NEAR, SMALLEST_RATE, Table,
-    TokenTerms, UNIT, polynomial, total, weighted,
+    Coefficient, FactoredCoefficients, FactoredMethod, SMALLEST_RATE, Table, TokenTerms, UNIT,
+    polynomial, total, weighted,
 };
 use crate::discretization::phi::{fitted_phi, inverse_factorial};
 use crate::discretization::{Decay, Gain};
 use crate::real::{Real, Term};
-
-/// |x| below which the derivatives are polynomials; their closed forms lose more bits.
-const NEAR_FOR_SLOPES: f64 = 0.5;
-
-/// Degree of the polynomial that the backward recurrence starts from, for the φ after the highest
-/// one used: each step down multiplies its error by x/k, so that φ₂ below φ₃ is accurate to 6e-7.
-const TOP_DEGREE: usize = 4;
 
 /// The coefficients with their derivatives.
 pub(crate) struct FactoredSlopes<T> {
@@ -90,7 +84,8 @@ impl FactoredMethod {
         let top = self.highest() + 1;
         let mut near = Table::new();
         if self.highest() > 0 && self.phi_k().is_none() {
-            for c in fitted_phi::<{ TOP_DEGREE + 1 }>(top, NEAR_FOR_SLOPES) {
+            let fit = self.fit();
+            for c in fitted_phi(top, fit.top + 1, fit.slopes) {
                 let mut row = [0.0; 5];
                 row[top] = c;
                 near.push(row);
@@ -107,13 +102,13 @@ impl FactoredMethod {
         state: &[T],
     ) -> FactoredCoefficients<T> {
         if let Some((k, _)) = self.phi_k() {
-            return phi_k_coefficients(k, token, &state[0]);
+            return phi_k_coefficients(k, self.fit(), token, &state[0]);
         }
         let v = token.scaled.clone() * state[0].clone();
         let (a_bar, exp, inverse) = self.decay(token, state, &v);
         let far = match state {
             [_, rate_inverse] => {
-                let f = self.far(token, exp, rate_inverse);
+                let f = self.far(self.highest(), token, exp, rate_inverse);
                 Some(self.combined(&v, |k| (1.0, f[k].clone())))
             }
             _ => None,
@@ -180,7 +175,7 @@ impl FactoredMethod {
     ) -> Option<[T; 3]> {
         let highest = self.highest();
         let [a, inverse] = state else { return None };
-        let bound = NEAR_FOR_SLOPES * std::f64::consts::LOG2_E;
+        let bound = self.fit().slopes * std::f64::consts::LOG2_E;
         // near[k] for k = 1 … K + 1; far[k] for k = 0 … K.
         let mut near = vec![polynomial(&token.near, v).like(v)];
         for k in (1..=highest).rev() {
@@ -190,14 +185,21 @@ impl FactoredMethod {
         }
         near.push(exp.clone());
         near.reverse();
-        let far = self.far(token, exp.clone(), inverse);
+        // With f of K + 1 far from 0, too, the derivative by a needs no closed form of its own; at
+        // the bound that f errs by 2e-4.
+        let last = if self.coarse { highest + 1 } else { highest };
+        let far = self.far(last, token, exp.clone(), inverse);
         let mut f = vec![exp];
-        for k in 1..=highest {
+        for k in 1..=last {
             f.push(v.clone().choose_near(bound, near[k].clone(), far[k].clone()));
         }
         let sum = |of: &dyn Fn(usize) -> (f64, T)| self.combined(v, of);
         let b = sum(&|k| (1.0, f[k].clone()));
         let d_delta = sum(&|k| (1.0, f[k - 1].clone()));
+        if self.coarse {
+            let d_a = token.delta.clone() * b.clone() - sum(&|k| (k as f64, f[k + 1].clone()));
+            return Some([b, d_delta, d_a]);
+        }
         let d_a_near = token.delta.clone() * b.clone() - sum(&|k| (k as f64, near[k + 1].clone()));
         let d_a_far = (token.delta.clone() * d_delta.clone()
             - sum(&|k| (k as f64, far[k].clone())))
@@ -206,14 +208,14 @@ impl FactoredMethod {
         Some([b, d_delta, d_a])
     }
 
-    /// `f₀ … f_K` far from 0.
-    fn far<T: Real>(self, token: &TokenTerms<T>, exp: T, inverse: &T) -> Vec<T> {
+    /// `f₀ … f_last` far from 0.
+    fn far<T: Real>(self, last: usize, token: &TokenTerms<T>, exp: T, inverse: &T) -> Vec<T> {
         let mut far = vec![exp.clone()];
-        if self.highest() > 0 {
+        if last > 0 {
             // One multiply-add, where (eˣ − 1)/a would be two operations.
             far.push(exp * inverse.clone() - inverse.clone());
         }
-        for k in 2..=self.highest() {
+        for k in 2..=last {
             let step = token.powers[k - 1].clone().scale(-inverse_factorial(k - 1));
             let next = Term::Of(far[k - 1].clone()).plus(step).times(inverse);
             far.push(next.like(inverse));
@@ -243,7 +245,7 @@ impl FactoredMethod {
     /// terms](Self::backward_state).
     pub(crate) fn backward_via_x<T: Real>(self, token: &TokenTerms<T>, state: &[T]) -> ViaX<T> {
         match self.phi_k() {
-            Some((k, _)) => phi_k_slopes(k, token, &state[0]),
+            Some((k, _)) => phi_k_slopes(k, self.fit(), token, &state[0]),
             None => self.backward_polynomial(token, state),
         }
     }
@@ -334,33 +336,34 @@ impl FactoredMethod {
 }
 
 /// `a_bar`, and `b_bar` divided by [`FactoredMethod::token_factor`], from token terms and a rate.
-pub(super) fn phi_k_coefficients<T: Real>(
+fn phi_k_coefficients<T: Real>(
     k: usize,
+    fit: Fit,
     token: &TokenTerms<T>,
     a: &T,
 ) -> FactoredCoefficients<T> {
     let v = token.scaled.clone() * a.clone();
     let exp = v.clone().exp2();
-    let near = fitted_chi::<{ DEGREE + 1 }, T>(k, NEAR, &v);
+    let near = fitted_chi(k, fit.degree + 1, fit.near, &v);
     let [_, far] = far_chi(k, &v.clone().recip(), exp.clone());
-    let chi = v.choose_near(NEAR / UNIT, near, far);
+    let chi = v.choose_near(fit.near / UNIT, near, far);
     FactoredCoefficients { a_bar: exp, b_bar: Coefficient::Factored(chi) }
 }
 
 /// The same with its derivative, `(ln 2)ᵏ·φₖ′`.
-pub(super) fn phi_k_slopes<T: Real>(k: usize, token: &TokenTerms<T>, a: &T) -> ViaX<T> {
+fn phi_k_slopes<T: Real>(k: usize, fit: Fit, token: &TokenTerms<T>, a: &T) -> ViaX<T> {
     let v = token.scaled.clone() * a.clone();
     let exp = v.clone().exp2();
     let ratio = -(k as f64) / UNIT;
     // φₖ′ = φₖ − k·φₖ₊₁ near 0, and (φₖ₋₁ − k·φₖ)/x far from it.
-    let above = fitted_chi::<{ TOP_DEGREE + 1 }, T>(k + 1, NEAR_FOR_SLOPES, &v);
+    let above = fitted_chi(k + 1, fit.top + 1, fit.slopes, &v);
     let near = above.clone().mul_add(v.clone(), chi_at_zero(k));
     let near_slope = above.scale(ratio) + near.clone();
     let inverse = v.clone().recip();
     let [below, far] = far_chi(k, &inverse, exp.clone());
     // (χₖ₋₁·ln2 − k·χₖ)/v, over ln2.
     let far_slope = (far.clone().scale(ratio) + below) * inverse;
-    let bound = NEAR_FOR_SLOPES / UNIT;
+    let bound = fit.slopes / UNIT;
     ViaX {
         a_bar: exp,
         decay_slope: None,
@@ -374,12 +377,12 @@ fn chi_at_zero(k: usize) -> f64 {
     UNIT.powi(k as i32) * inverse_factorial(k)
 }
 
-/// `χₖ` by the polynomial with `N` coefficients that fits it for |x| < `bound`.
-fn fitted_chi<const N: usize, T: Real>(k: usize, bound: f64, v: &T) -> T {
-    let rising = fitted_phi::<N>(k, bound);
+/// `χₖ` by the polynomial with `count` coefficients that fits it for |x| < `bound`.
+fn fitted_chi<T: Real>(k: usize, count: usize, bound: f64, v: &T) -> T {
+    let rising = fitted_phi(k, count, bound);
     let coefficient = |j: usize| rising[j] * UNIT.powi((j + k) as i32);
-    let last = v.clone().scale(coefficient(N - 1)).offset(coefficient(N - 2));
-    (0..N - 2).rev().fold(last, |sum, j| sum.mul_add(v.clone(), coefficient(j)))
+    let last = v.clone().scale(coefficient(count - 1)).offset(coefficient(count - 2));
+    (0..count - 2).rev().fold(last, |sum, j| sum.mul_add(v.clone(), coefficient(j)))
 }
 
 /// `χₖ₋₁` and `χₖ` by their closed form, from 1/v and eˣ.

@@ -85,7 +85,8 @@ pub(crate) struct ScanPlan {
 impl ScanPlan {
     /// The method's coefficients.
     pub(crate) fn factored(self) -> FactoredMethod {
-        FactoredMethod::new(self.spec.options.method, self.spec.options.series)
+        let (options, coarse) = (self.spec.options, self.split && self.spec.compact_states);
+        FactoredMethod::new(options.method, options.series).coarse(coarse)
     }
 
     /// Whether the outputs of two sweeps are averaged.
