@@ -130,8 +130,8 @@ fn phi_near_derivative<T: Real>(k: usize, x: T) -> T {
     value
 }
 
-/// The polynomial with `count` coefficients that interpolates `φₖ` at the Chebyshev points of [−bound,
-/// bound], by rising power: nearly the best approximation.
+/// The polynomial with `count` coefficients that interpolates `φₖ` at the Chebyshev points of
+/// [−bound, bound], by rising power: nearly the best approximation.
 #[cfg_attr(
     not(any(test, feature = "cuda", feature = "wgpu")),
     expect(dead_code, reason = "GPU kernels alone evaluate it")

@@ -15,8 +15,8 @@ pub(super) struct Fit {
     pub(super) top: usize,
 }
 
-/// For results in f32: `b_bar` to 4.5e-6 of φ₁, better for the others; the closed form of φ₂ loses 5
-/// bits at the bound. φ₂ below φ₃ is accurate to 6e-7.
+/// For results in f32: `b_bar` to 4.5e-6 of φ₁, better for the others; the closed form of φ₂ loses
+/// 5 bits at the bound. φ₂ below φ₃ is accurate to 6e-7.
 const FINE: Fit = Fit { near: 0.25, degree: 3, slopes: 0.5, top: 4 };
 
 /// For a mixer in 16 bits: `b_bar` to 2e-4, the derivatives to 3e-4.
