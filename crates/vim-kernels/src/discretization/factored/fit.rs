@@ -19,7 +19,8 @@ pub(super) struct Fit {
 /// 5 bits at the bound. φ₂ below φ₃ is accurate to 6e-7.
 const FINE: Fit = Fit { near: 0.25, degree: 3, slopes: 0.5, top: 4 };
 
-/// For a mixer in 16 bits: `b_bar` to 2e-4, the derivatives to 3e-4.
+/// For a mixer in 16 bits: `b_bar` to 2e-4, the derivatives to 3e-4; beyond |x| = 1000 that by a
+/// cancels, and is good to 2e-7 of delta·b_bar.
 const COARSE: Fit = Fit { near: 0.15, degree: 2, slopes: 0.36, top: 2 };
 
 /// The same for φₖ alone.

@@ -48,7 +48,7 @@ pub(crate) struct FactoredCoefficients<T> {
 pub(crate) struct FactoredMethod {
     form: Form,
     series: Series,
-    /// Whether results are of 16 bits, so that coefficients may err by 2⁻¹².
+    /// Whether results are of 16 bits, so that coefficients may err by 4e-4.
     coarse: bool,
 }
 

@@ -226,8 +226,13 @@ impl Packed {
         let alike = first.iter().zip(&second).all(|(first, second)| {
             begin(second) == begin(first) + stride && shape(first) == shape(second)
         });
-        // A pair is one matrix and, behind it, another.
-        let follow = begins[2..].chunks_exact(2).all(|pair| pair[0] < pair[1]);
+        // A pair is one matrix and, behind it, another like it.
+        let follow = (2..begins.len())
+            .step_by(2)
+            .all(|i| begins[i] < begins[i + 1] && shape(&first[i]) == shape(&first[i + 1]));
+        let [d_inner, d_state] = shape(&first[8])[..] else { return None };
+        let per_channel = [6, 10].iter().all(|&i| shape(&first[i]) == [d_inner]);
+        let follow = follow && per_channel && d_inner * d_state > 0;
         let lowest = (0..begins.len()).min_by_key(|&i| begins[i])?;
         let whole = &first[lowest];
         let ends = first.iter().map(|tensor| begin(tensor) + tensor.shape().num_elements());
@@ -275,7 +280,7 @@ impl Packed {
             return None;
         }
         if what == ROUNDED && self.precision == Precision::Bf16 {
-            self.layer(0, of)?;
+            self.layer(0, of).or_else(|| self.layer(1, of))?;
             let [rows, columns] = of[0].shape().dims();
             return Some(vec![self.rounded_at(of[0], &[rows, columns], &[columns, 1])]);
         }
