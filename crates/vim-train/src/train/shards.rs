@@ -11,7 +11,7 @@ use crate::error::Error;
 #[derive(Clone, Debug)]
 pub(super) enum Packing {
     /// By kernels that take many tensors.
-    Blocks(FlatParams),
+    Blocks(Box<FlatParams>),
     /// Their lengths.
     Dense(Vec<usize>),
 }
@@ -19,7 +19,7 @@ pub(super) enum Packing {
 impl Packing {
     fn of(tensors: &[Tensor<1>]) -> Self {
         if tensors.first().is_some_and(|tensor| supports_multi_tensor(&tensor.device())) {
-            return Self::Blocks(FlatParams::of(tensors));
+            return Self::Blocks(Box::new(FlatParams::of(tensors)));
         }
         Self::Dense(tensors.iter().map(|tensor| tensor.dims()[0]).collect())
     }

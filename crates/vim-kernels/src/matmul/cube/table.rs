@@ -19,6 +19,8 @@ const STATIONARY_ROWS: [usize; 2] = [64, 32];
 const MAX_CUBES: usize = 4;
 /// Bytes of shared memory that a multiprocessor reserves for each cube.
 const RESERVED: usize = 1024;
+/// Rows from which on the right matrix is held in registers: of fewer, planes wait too often.
+const LONG_FOR_REGISTERS: usize = 4096;
 /// Most registers of a unit that hold the right matrix.
 const HELD: usize = 96;
 /// Columns of a tile with the right matrix in registers: where a plane has 32, and where it has 16.
@@ -132,7 +134,7 @@ pub(super) fn weight_in_registers(
     processors: usize,
     shared_memory: usize,
 ) -> Option<(MatmulPlan, usize)> {
-    if form.arithmetic != Arithmetic::Bf16 || m < LONG || form.lhs_by_columns {
+    if form.arithmetic != Arithmetic::Bf16 || m < LONG_FOR_REGISTERS || form.lhs_by_columns {
         return None;
     }
     let depth = k.next_multiple_of(16);
@@ -327,7 +329,7 @@ mod tests {
         assert_eq!(of(192, 384, 1), ([32, 96], [1, 6], 4, 132));
         assert!(weight_in_registers(FORM, [25_216, 44, 384], 2, 132, LARGE).is_none());
         assert!(weight_in_registers(FORM, [25_216, 192, 768], 1, 132, LARGE).is_none());
-        assert!(weight_in_registers(FORM, [128, 1000, 192], 1, 132, LARGE).is_none());
+        assert!(weight_in_registers(FORM, [1576, 768, 192], 1, 132, LARGE).is_none());
         assert!(weight_in_registers(FORM, [25_216, 768, 192], 1, 132, 32 << 10).is_none());
         let split = MatmulForm { arithmetic: Arithmetic::SplitF32, ..FORM };
         assert!(weight_in_registers(split, [25_216, 768, 192], 1, 132, LARGE).is_none());

@@ -43,7 +43,8 @@ fn inputs(weights: MixerWeights) -> Inputs {
     let all = all_weights(weights);
     let [conv_fwd, conv_rev] = directions.map(|direction| {
         let bias = direction.conv_bias.reshape([1, 1, SIZES[1]]);
-        [direction.conv_weight, bias].map(|t| t.try_into_primitive::<CubeBackend>().unwrap())
+        [direction.conv_weight, bias]
+            .map(|t| t.try_into_primitive::<CubeBackend>().expect("on CubeCL"))
     });
     let of = |way: usize| [2, 4, 6, 8, 10].map(|place| all[place + way].clone());
     let way = |conv: [CubeTensor; 2], [x, dt, bias, a, d]: [CubeTensor; 5]| {
