@@ -10,12 +10,10 @@ use cubecl::prelude::*;
 
 use super::backward_step::{Adjoint, backward_step};
 use super::channel_sums::{reduce_over_channels, sums_len, write_bc_partials};
-use super::chunks::{
-    filled, load_chunk_state, read_chunk, read_token, store_before, unpack_chunk_state,
-};
+use super::chunks::{filled, load_chunk_state, read_chunk, store_before, unpack_chunk_state};
 use super::coords::{
     Rows, ScanTensors, Sizes, carried_state, is_state, load_split, load_tile, order, projections,
-    store_split, token_index, turn_tile, unit_bias, unit_coords, unit_skip, unit_state_terms,
+    store_split, turn_tile, unit_bias, unit_coords, unit_in_cube, unit_skip, unit_state_terms,
     weight_grad_index,
 };
 use super::forward_step::{recompute_step, sigmoid, step_size};
@@ -23,6 +21,7 @@ use super::layout::ScanPlan;
 use super::partial_sums::PartialSums;
 use super::segments::{into_states, read_gradients};
 use super::two_way::recompute_both_ways;
+use super::walk::{read_token, walks};
 
 /// The gradients that one pass writes, and the low bits of what it leaves for the next, `rest_* [B,
 /// L, D]`.
@@ -68,7 +67,8 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     let mut sums = Shared::<[f32]>::new_slice(comptime!(sums_len(plan)));
     // The tokens' step sizes, used again by the backward steps.
     let mut steps = Shared::<[f32]>::new_slice(comptime!(plan.chunk() * plan.units));
-    let unit = UNIT_POS_X as usize;
+    let unit = unit_in_cube(plan);
+    let walks = walks::<F, FB, FC>(tensors, grad_y, &pos);
     let skip = unit_skip(&tensors.d, &pos);
     let bias = unit_bias(&tensors.delta_bias, &pos);
     let mut adjoint = Adjoint {
@@ -113,6 +113,13 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
         read_gradients::<F>(&mut now_dy, &mut now_z, grad_y, &tensors.z, last, plan.chunk(), &pos);
         load_chunk_state::<S, V>(&mut next_flow, chunk_flows, last, order, &pos);
     }
+    // The next tokens of the backward loop. Past the end the last one is repeated.
+    let mut next = Array::<F>::new(comptime!(4 * plan.read_ahead()));
+    #[unroll]
+    for k in 0..comptime!(plan.read_ahead()) {
+        let step = min(last + comptime!(plan.chunk() - 1 - k), pos.end - 1);
+        read_token(&mut next, k, tensors, grad_y, step, &walks, plan);
+    }
     // The states after a chunk: the first states of the next chunk, which has been processed by
     // then.
     let mut after = Array::<f32>::new(plan.states);
@@ -132,12 +139,6 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
             for n in 0..plan.states {
                 flow[n] = select(pos.active, flow[n], 0.0f32);
             }
-        }
-        let mut next = Array::<F>::new(comptime!(4 * plan.read_ahead()));
-        #[unroll]
-        for k in 0..comptime!(plan.read_ahead()) {
-            let step = begin + comptime!(plan.chunk() - 1 - k);
-            read_token(&mut next, k, tensors, grad_y, step, &pos);
         }
         // Recomputes forward, storing the state before every token. The last token is skipped,
         // except in the segment's last chunk. Steps past the end have size zero and change nothing,
@@ -180,19 +181,25 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
         // tokens at a time, so that the work per token and the sums over channels overlap with the
         // other token's states.
         for turn in 0..comptime!(plan.chunk() / plan.tokens_per_turn()) {
+            // Masked for the same reason as `unit_in_cube`: both are powers of two.
+            let first = comptime!(plan.chunk() - plan.tokens_per_turn());
+            let first = (first - turn * comptime!(plan.tokens_per_turn())) & first;
             #[unroll]
             for k in 0..comptime!(plan.tokens_per_turn()) {
-                let j = comptime!(plan.chunk() - 1 - k) - turn * comptime!(plan.tokens_per_turn());
+                let j = first + comptime!(plan.tokens_per_turn() - 1 - k);
                 let in_bounds = j < tokens;
                 let slot = comptime!(4 * (k % plan.read_ahead()));
                 let u_now = f32::cast_from(next[slot]);
                 let raw = f32::cast_from(next[comptime!(slot + 1)]);
                 let dy = f32::cast_from(next[comptime!(slot + 2)]);
                 let z_now = f32::cast_from(next[comptime!(slot + 3)]);
-                let here = token_index(min(begin + j, pos.end - 1), &pos);
-                let step =
-                    begin + max(j, comptime!(plan.read_ahead())) - comptime!(plan.read_ahead());
-                read_token(&mut next, k % plan.read_ahead(), tensors, grad_y, step, &pos);
+                // Where nothing is read from there, it may be past the end.
+                let step = begin + j;
+                let here = if comptime!(plan.first) { step } else { min(step, pos.end - 1) };
+                let here = walks.out.at(here);
+                let ahead = comptime!(plan.read_ahead());
+                let step = min(max(step, pos.begin + ahead) - ahead, pos.end - 1);
+                read_token(&mut next, k % ahead, tensors, grad_y, step, &walks, plan);
                 let size = steps[j * plan.units + unit];
                 let logistic = if comptime!(plan.spec.has_z) {
                     sigmoid(z_now, plan.ptx)
@@ -291,7 +298,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
         load_chunk_state::<S, V>(&mut next_chunk_state, from, begin_before, order, &pos);
         if comptime!(!(b_constant && c_constant)) {
             sync_cube();
-            write_bc_partials(&sums, &mut part.b, &mut part.c, begin, tokens, &pos);
+            write_bc_partials(&sums, &mut part.b, &mut part.c, begin, tokens, &walks, &pos);
         }
     }
     if pos.active {

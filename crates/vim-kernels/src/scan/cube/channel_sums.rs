@@ -3,8 +3,9 @@
 use cubecl::prelude::*;
 
 use super::backward_step::Adjoint;
-use super::coords::{UnitCoords, is_state, token_at};
+use super::coords::{UnitCoords, is_state, unit_in_cube};
 use super::layout::{PLANE, ScanPlan};
+use super::walk::Walks;
 
 /// Shared memory of [`reduce_over_channels`], in floats.
 pub(super) fn sums_len(plan: ScanPlan) -> usize {
@@ -29,7 +30,7 @@ pub(super) fn reduce_over_channels(
     j: usize,
     #[comptime] plan: ScanPlan,
 ) {
-    let unit = UNIT_POS_X as usize;
+    let unit = unit_in_cube(plan);
     if comptime!(plan.permutes_states()) {
         let lane = UNIT_POS_X % comptime!(PLANE as u32);
         let of_b = sum_in_order(&adjoint.b, lane);
@@ -142,42 +143,81 @@ pub(super) fn write_bc_partials(
     part_c: &mut [f32],
     begin: usize,
     tokens: usize,
+    walks: &Walks,
     pos: &UnitCoords,
 ) {
     let plan = comptime!(pos.plan);
-    let sizes = &pos.sizes;
-    let per_group = sizes.d_inner as usize / sizes.groups as usize;
-    let strips = (per_group + comptime!(plan.units - 1)) / plan.units;
-    let strip = CUBE_POS_X as usize % strips;
-    let mut i = UNIT_POS_X as usize;
-    while i < tokens * 2 * plan.states {
-        let j = i / comptime!(2 * plan.states);
-        let value = i % comptime!(2 * plan.states);
-        let of_c = value >= plan.states;
-        let n = if of_c { value - plan.states } else { value };
-        let mut sum = 0.0f32;
-        if comptime!(plan.planes) {
-            let lane = lane_of(n, of_c, plan);
+    if comptime!(plan.permutes_states() && plan.ptx) {
+        write_in_fours(sums, part_b, part_c, begin, tokens, walks, plan);
+    } else {
+        let mut i = UNIT_POS_X as usize;
+        while i < tokens * 2 * plan.states {
+            let j = i / comptime!(2 * plan.states);
+            let value = i % comptime!(2 * plan.states);
+            let of_c = value >= plan.states;
+            let n = if of_c { value - plan.states } else { value };
+            let mut sum = 0.0f32;
+            if comptime!(plan.planes) {
+                let lane = lane_of(n, of_c, plan);
+                #[unroll]
+                for plane in 0..comptime!(plan.units / PLANE) {
+                    sum += sums[(plane * plan.chunk() + j) * PLANE + lane];
+                }
+            } else {
+                sum = sums[i];
+            }
+            if is_state(n, pos) {
+                let at = walks.partial.at(begin + j) + n;
+                if of_c {
+                    if comptime!(!plan.spec.c_constant) {
+                        part_c[at] = sum;
+                    }
+                } else if comptime!(!plan.spec.b_constant) {
+                    part_b[at] = sum;
+                }
+            }
+            i += plan.units;
+        }
+    }
+}
+
+/// [`write_bc_partials`] of four states at a time, which four adjacent lanes hold by [`lane_of`].
+#[cube]
+fn write_in_fours(
+    sums: &Shared<[f32]>,
+    part_b: &mut [f32],
+    part_c: &mut [f32],
+    begin: usize,
+    tokens: usize,
+    walks: &Walks,
+    #[comptime] plan: ScanPlan,
+) {
+    let part_b = part_b.as_vectorized_mut().with_vector_size_mut::<Const<4>>();
+    let part_c = part_c.as_vectorized_mut().with_vector_size_mut::<Const<4>>();
+    let per_token = comptime!(PLANE / 4);
+    let all = comptime!(plan.chunk() * per_token);
+    #[unroll]
+    for round in 0..comptime!(all.div_ceil(plan.units)) {
+        let i = unit_in_cube(plan) + round * plan.units;
+        let (j, four) = (i / per_token, i % per_token);
+        if j < tokens {
+            let mut sum = Vector::<f32, Const<4>>::new(0.0f32);
             #[unroll]
             for plane in 0..comptime!(plan.units / PLANE) {
-                sum += sums[(plane * plan.chunk() + j) * PLANE + lane];
-            }
-        } else {
-            sum = sums[i];
-        }
-        if is_state(n, pos) {
-            let state = sizes.first_state as usize + n;
-            let token = (strip * sizes.batch as usize + pos.batch) * sizes.len as usize
-                + token_at(begin + j, pos);
-            let row = (token * sizes.groups as usize + pos.group) * sizes.d_state as usize;
-            if of_c {
-                if comptime!(!plan.spec.c_constant) {
-                    part_c[row + state] = sum;
+                let first = (plane * plan.chunk() + j) * PLANE + four * 4;
+                let mut part = Vector::<f32, Const<4>>::empty();
+                #[unroll]
+                for n in 0..4usize {
+                    part.insert(n, sums[first + n]);
                 }
-            } else if comptime!(!plan.spec.b_constant) {
-                part_b[row + state] = sum;
+                sum += part;
+            }
+            let at = walks.partial.at(begin + j) / 4 + four / 2;
+            if four % 2 == 0 {
+                part_b[at] = sum;
+            } else {
+                part_c[at] = sum;
             }
         }
-        i += plan.units;
     }
 }

@@ -4,7 +4,7 @@
 use cubecl::prelude::barrier::copy_async_checked;
 use cubecl::prelude::*;
 
-use super::coords::{Rows, ScanTensors, UnitCoords, is_state, read_row, token_at};
+use super::coords::{Rows, ScanTensors, UnitCoords, is_state, read_row, token_at, unit_in_cube};
 use super::layout::{CHUNK, PLANE, ScanPlan};
 
 /// A chunk of tokens in a unit's channel, in their storage type: nothing waits for them before
@@ -283,32 +283,12 @@ pub(crate) fn filled(value: f32, #[comptime] plan: ScanPlan) -> Array<f32> {
     states
 }
 
-/// Loads the inputs of a token in the unit's channel: u, delta, the output's gradient, z; the
-/// `place`-th four elements of `to`.
-#[cube]
-pub(super) fn read_token<F: Float, FB: Float, FC: Float>(
-    to: &mut Array<F>,
-    #[comptime] place: usize,
-    tensors: &ScanTensors<F, FB, FC>,
-    grad_y: &Rows<F>,
-    step: usize,
-    pos: &UnitCoords,
-) {
-    let step = min(step, pos.end - 1);
-    to[comptime!(4 * place)] = read_row::<F>(&tensors.u, step, pos.batch, pos);
-    to[comptime!(4 * place + 1)] = read_row::<F>(&tensors.delta, step, pos.batch, pos);
-    to[comptime!(4 * place + 2)] = read_row::<F>(grad_y, step, pos.element, pos);
-    if comptime!(pos.plan.spec.has_z) {
-        to[comptime!(4 * place + 3)] = read_row::<F>(&tensors.z, step, pos.element, pos);
-    }
-}
-
 /// Index of the `group`-th vector of what a unit stores for the `j`-th token of a chunk: its states
 /// before the token, and of a two-way method behind them what flows into it from those.
 #[cube]
 pub(crate) fn saved_index(j: usize, #[comptime] group: usize, #[comptime] plan: ScanPlan) -> usize {
     let groups = comptime!(plan.spec.sweeps() * plan.saved_vectors());
-    (j * groups + group) * plan.units + UNIT_POS_X as usize
+    (j * groups + group) * plan.units + unit_in_cube(plan)
 }
 
 /// Stores the states before the `j`-th token of a chunk, from the `first`-th vector on.

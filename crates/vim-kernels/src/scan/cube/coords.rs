@@ -106,6 +106,14 @@ pub(crate) fn unit_coords(sizes: Sizes, #[comptime] plan: ScanPlan) -> UnitCoord
     }
 }
 
+/// The unit's number in its cube, masked where that shows the compiler that an index does not wrap:
+/// then it leaves constant parts of the index to the instruction.
+#[cube]
+pub(super) fn unit_in_cube(#[comptime] plan: ScanPlan) -> usize {
+    let unit = UNIT_POS_X as usize;
+    if comptime!(plan.units.is_power_of_two()) { unit % plan.units } else { unit }
+}
+
 /// Permutation of a unit's states: its `p`-th state is state `p ^ order`.
 ///
 /// Adjacent units hold the same states, and in the sums over a plane each gives half of its values

@@ -14,6 +14,7 @@ mod layout;
 mod partial_sums;
 mod segments;
 mod two_way;
+mod walk;
 
 use burn::backend::TensorMetadata;
 use burn::backend::ops::FloatTensorOps;
