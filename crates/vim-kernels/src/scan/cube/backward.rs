@@ -12,12 +12,13 @@ use super::backward_step::{Adjoint, backward_step};
 use super::channel_sums::{reduce_over_channels, sums_len, write_bc_partials};
 use super::chunks::{filled, load_chunk_state, read_chunk, store_before, unpack_chunk_state};
 use super::coords::{
-    Rows, ScanTensors, Sizes, carried_state, is_state, load_split, load_tile, order, projections,
-    store_split, turn_tile, unit_bias, unit_coords, unit_in_cube, unit_skip, unit_state_terms,
+    Rows, ScanTensors, Sizes, carried_state, is_state, load_split, load_tile, projections,
+    state_weight, store_split, turn_tile, unit_bias, unit_coords, unit_in_cube, unit_skip,
     weight_grad_index,
 };
-use super::forward_step::{recompute_step, sigmoid, step_size};
+use super::forward_step::{recompute_step, sigmoid, step_size, store_state_terms};
 use super::layout::ScanPlan;
+use super::pairs::Shares;
 use super::partial_sums::PartialSums;
 use super::segments::{into_states, read_gradients};
 use super::two_way::recompute_both_ways;
@@ -57,9 +58,14 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     let pos = unit_coords(sizes, plan);
     let b_constant = comptime!(plan.spec.b_constant);
     let c_constant = comptime!(plan.spec.c_constant);
-    let order = order(plan);
-    let slopes = unit_state_terms(&tensors.a, order, true, &pos);
-    let mut shared = projections::<FB, FC>(&tensors.b.data, &tensors.c.data, order, &pos);
+    let shares = Shares::new(pos);
+    let mut slopes = Array::<f32>::new(comptime!(plan.states * plan.state_terms_len(true)));
+    #[unroll]
+    for n in 0..plan.states {
+        let a = state_weight::<f32>(&tensors.a, shares.state(n), &shares.coords(n));
+        store_state_terms(&mut slopes, a, n, true, plan);
+    }
+    let mut shared = projections::<FB, FC>(&tensors.b.data, &tensors.c.data, shares.order, &pos);
     let size!(W) = comptime!(plan.shared_vector_width());
     let mut before = Shared::<[Vector<f32, W>]>::new_slice(comptime!(
         plan.chunk() * plan.spec.sweeps() * plan.saved_vectors() * plan.units
@@ -81,10 +87,11 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     };
     #[unroll]
     for n in 0..plan.states {
+        let (state, at) = (shares.state(n), shares.coords(n));
         // Units beyond the group's channels must add nothing to the sums.
-        adjoint.carry[n] = select(pos.active, carried_state(carry, n ^ order, &pos), 0.0f32);
+        adjoint.carry[n] = select(at.active, carried_state(carry, state, &at), 0.0f32);
         if comptime!(plan.two_way()) {
-            adjoint.returning[n] = carried_state(returning, n ^ order, &pos);
+            adjoint.returning[n] = carried_state(returning, state, &at);
         }
     }
     let mut total_d = 0.0f32;
@@ -103,7 +110,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     read_chunk::<F>(&mut now_delta, &tensors.delta, pos.batch, last, plan.chunk(), &pos);
     let mut next_chunk_state =
         Array::<Vector<S, V>>::new(comptime!(plan.states / plan.state_vector_width()));
-    load_chunk_state::<S, V>(&mut next_chunk_state, chunk_states, last, order, &pos);
+    load_chunk_state::<S, V>(&mut next_chunk_state, chunk_states, last, &shares, plan);
     let mut now_dy = Array::<F>::new(plan.chunk());
     let mut now_z = Array::<F>::new(plan.chunk());
     let mut next_flow =
@@ -111,7 +118,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     let mut flow = Array::<f32>::new(plan.states);
     if comptime!(plan.two_way()) {
         read_gradients::<F>(&mut now_dy, &mut now_z, grad_y, &tensors.z, last, plan.chunk(), &pos);
-        load_chunk_state::<S, V>(&mut next_flow, chunk_flows, last, order, &pos);
+        load_chunk_state::<S, V>(&mut next_flow, chunk_flows, last, &shares, plan);
     }
     // The next tokens of the backward loop. Past the end the last one is repeated.
     let mut next = Array::<F>::new(comptime!(4 * plan.read_ahead()));
@@ -137,7 +144,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
             // That of a unit beyond the group's channels is the last channel's.
             #[unroll]
             for n in 0..plan.states {
-                flow[n] = select(pos.active, flow[n], 0.0f32);
+                flow[n] = select(shares.coords(n).active, flow[n], 0.0f32);
             }
         }
         // Recomputes forward, storing the state before every token. The last token is skipped,
@@ -224,7 +231,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                     plan,
                 );
                 if comptime!(!(b_constant && c_constant)) {
-                    reduce_over_channels(&mut sums, &adjoint, j, plan);
+                    reduce_over_channels(&mut sums, &adjoint, shares.order, j, plan);
                 }
                 let mut du = step_grads.u + skip * into;
                 let mut ddelta = step_grads.delta;
@@ -288,33 +295,34 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                 plan.chunk(),
                 &pos,
             );
-            load_chunk_state::<S, V>(&mut next_flow, chunk_flows, begin_before, order, &pos);
+            load_chunk_state::<S, V>(&mut next_flow, chunk_flows, begin_before, &shares, plan);
         }
         #[unroll]
         for n in 0..plan.states {
             after[n] = adjoint.h[n];
         }
         let from = chunk_states;
-        load_chunk_state::<S, V>(&mut next_chunk_state, from, begin_before, order, &pos);
+        load_chunk_state::<S, V>(&mut next_chunk_state, from, begin_before, &shares, plan);
         if comptime!(!(b_constant && c_constant)) {
             sync_cube();
             write_bc_partials(&sums, &mut part.b, &mut part.c, begin, tokens, &walks, &pos);
         }
     }
-    if pos.active {
-        #[unroll]
-        for n in 0..plan.states {
-            if is_state(n, &pos) {
-                let index = weight_grad_index(pos.segment, n ^ order, &pos);
-                part.a[index] = adjoint.a[n];
-                if comptime!(b_constant) {
-                    part.b[index] = adjoint.b[n];
-                }
-                if comptime!(c_constant) {
-                    part.c[index] = adjoint.c[n];
-                }
+    #[unroll]
+    for n in 0..plan.states {
+        let (state, at) = (shares.state(n), shares.coords(n));
+        if at.active && is_state(state, &at) {
+            let index = weight_grad_index(pos.segment, state, &at);
+            part.a[index] = adjoint.a[n];
+            if comptime!(b_constant) {
+                part.b[index] = adjoint.b[n];
+            }
+            if comptime!(c_constant) {
+                part.c[index] = adjoint.c[n];
             }
         }
+    }
+    if pos.active {
         if comptime!(plan.last) {
             let batch = sizes.batch as usize;
             let row = pos.segment * batch + pos.element * (batch / sizes.per_direction as usize);

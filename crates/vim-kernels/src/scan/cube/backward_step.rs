@@ -7,7 +7,8 @@ use cubecl::prelude::*;
 use super::chunks::saved_index;
 use super::forward_step::{Projections, Sum, get, lane, saved, set, state_terms};
 use super::layout::ScanPlan;
-use crate::discretization::factored::Coefficient;
+use super::pairs::{add_neighbours, of_channels, places};
+use crate::discretization::factored::{Coefficient, FactoredMethod, TokenTerms};
 use crate::real::{Real, Traced};
 
 /// The backward scan's registers, one for each state.
@@ -21,26 +22,71 @@ pub(crate) struct Adjoint {
     pub(crate) returning: Array<f32>,
     /// The sum of the gradient of a.
     pub(crate) a: Array<f32>,
-    /// The gradients of B and C: of the token, or their sums where these are constant.
+    /// The gradients of B and C: of the token, added over the unit's channels, or their sums over
+    /// tokens where B and C are constant.
     pub(crate) b: Array<f32>,
     pub(crate) c: Array<f32>,
 }
 
-/// Adds `c·h` to y, and sets the gradient of C of state `n`, or adds to its sum.
+/// Adds `c·h` to y, and sets the gradient of C of state `place`, or `adds` to it.
 fn through_output<'a>(
     scope: &'a Scope,
     adjoint: &mut AdjointExpand,
     y: &mut Sum<'a>,
     [c, h, dy]: [&Traced<'a>; 3],
-    n: usize,
-    plan: ScanPlan,
+    place: usize,
+    adds: bool,
 ) {
     y.add(c.clone() * h.clone());
     let mut dc = h.clone() * dy.clone();
-    if plan.spec.c_constant {
-        dc = Traced::new(scope, plan.ptx, get::expand(scope, &adjoint.c, n)) + dc;
+    if adds {
+        dc = dc.with(get::expand(scope, &adjoint.c, place)) + dc;
     }
-    set::expand(scope, &mut adjoint.c, n, dc.value());
+    set::expand(scope, &mut adjoint.c, place, dc.value());
+}
+
+/// A token in one of the unit's channels: what its states have in common, and sums over them.
+struct Channel<'a> {
+    u: Traced<'a>,
+    delta: Traced<'a>,
+    dy: Traced<'a>,
+    token: TokenTerms<Traced<'a>>,
+    token_factor: Traced<'a>,
+    stepped_u: Traced<'a>,
+    half_delta: Traced<'a>,
+    by_factors: [Traced<'a>; 2],
+    /// `b_bar·u`, `∂b_bar/∂delta` and `b_bar` where they are per token.
+    by_token: Option<[Traced<'a>; 3]>,
+    y: Sum<'a>,
+    du: Sum<'a>,
+    ddelta: Sum<'a>,
+    /// Σ b·∂L/∂h where b_bar is per token; where it is a function ψ of x up to the token factor,
+    /// Σ ψ·b·∂L/∂h without ψ's constant factor. du is a multiple of it, and so is a part of
+    /// ddelta, except for the Cayley transform.
+    driven: Sum<'a>,
+}
+
+impl<'a> Channel<'a> {
+    fn new(factored: FactoredMethod, [u, delta, dy]: [Traced<'a>; 3]) -> Self {
+        let token = factored.backward_token(delta.clone());
+        let token_factor = factored.token_factor(&token);
+        let stepped_u = u.clone() * token_factor.clone();
+        Self {
+            half_delta: delta.clone().scale(0.5),
+            by_factors: factored.factors().map(|factor| stepped_u.clone().scale(factor)),
+            by_token: None,
+            y: Sum::new(),
+            du: Sum::new(),
+            ddelta: Sum::new(),
+            driven: Sum::new(),
+            u,
+            delta,
+            dy,
+            token,
+            token_factor,
+            stepped_u,
+        }
+    }
 }
 
 /// Sums over the states of a pass from which a token's gradients follow.
@@ -106,37 +152,43 @@ pub(crate) fn backward_step<W: Size>(
     intrinsic!(|scope| {
         let number = |value| Traced::new(scope, plan.ptx, value);
         let factored = plan.factored();
-        let token = factored.backward_token(number(delta));
-        let (u, delta, dy) = (number(u), number(delta), number(dy));
-        let zero = dy.constant(0.0);
-        let (mut y, mut du, mut ddelta) = (Sum::new(), Sum::new(), Sum::new());
-        // Σ b·∂L/∂h where b_bar is per token; where it is a function ψ of x up to the token factor,
-        // Σ ψ·b·∂L/∂h without ψ's constant factor. du is a multiple of it, and so is a part of
-        // ddelta, except for the Cayley transform.
-        let mut driven = Sum::new();
-        let mut by_token = None;
-        let token_factor = factored.token_factor(&token);
-        let stepped_u = u.clone() * token_factor.clone();
-        let half_delta = delta.clone().scale(0.5);
-        let by_factors = factored.factors().map(|factor| stepped_u.clone().scale(factor));
-        let (mut group, mut flows) = (None, None);
-        for n in 0..plan.states {
+        let zero = number(dy).constant(0.0);
+        let [us, deltas, dys] =
+            [u, delta, dy].map(|value| of_channels(scope, number(value), plan.channels()));
+        let inputs = us.into_iter().zip(deltas).zip(dys);
+        let mut channels: Vec<_> =
+            inputs.map(|((u, delta), dy)| Channel::new(factored, [u, delta, dy])).collect();
+        let width = plan.shared_vector_width();
+        let mut groups = vec![None; plan.saved_vectors()];
+        for [channel, place, n] in places(plan.states, plan.channels()) {
+            let Channel {
+                u,
+                delta,
+                dy,
+                token,
+                token_factor,
+                stepped_u,
+                half_delta,
+                by_factors,
+                by_token,
+                y,
+                du,
+                ddelta,
+                driven,
+            } = &mut channels[channel];
             let state = state_terms(scope, rates, n, factored.backward_state_len(), plan);
-            let width = plan.shared_vector_width();
-            if n % width == 0 {
-                let at = saved_index::expand(scope, j, n / width, plan);
-                group = Some(saved::expand::<W>(scope, before, at));
-                flows = plan.two_way().then(|| {
-                    let first = plan.saved_vectors();
-                    let at = saved_index::expand(scope, j, first + n / width, plan);
+            let (vector, flows) = *groups[n / width].get_or_insert_with(|| {
+                let load = |group| {
+                    let at = saved_index::expand(scope, j, group, plan);
                     saved::expand::<W>(scope, before, at)
-                });
-            }
-            let vector = group.expect("invariant: set at the first state");
+                };
+                let flows = plan.two_way().then(|| load(plan.saved_vectors() + n / width));
+                (load(n / width), flows)
+            });
             let h = number(get::expand(scope, &adjoint.h, n));
             let h_before = number(lane::expand::<W>(scope, vector, n % width));
-            let b = projections.b(scope, &at, n, plan);
-            let c = projections.c(scope, &at, n, plan);
+            let b = projections.b(scope, &at, place, plan);
+            let c = projections.c(scope, &at, place, plan);
             let dh = c.clone() * dy.clone() + number(get::expand(scope, &adjoint.carry, n));
             let reverse = flows.map(|flows| Reverse {
                 dh: c.clone() * dy.clone() + number(lane::expand::<W>(scope, flows, n % width)),
@@ -144,9 +196,10 @@ pub(crate) fn backward_step<W: Size>(
             });
             // The gradient of what drives the state, in both ways.
             let driven_by = reverse.as_ref().map_or(dh.clone(), |r| dh.clone() + r.dh.clone());
+            let adds = |constant: bool| constant || channel > 0;
             if reverse.is_none() {
-                let factors = [&c, &h, &dy];
-                through_output(scope, adjoint, &mut y, factors, n, plan);
+                let adds = adds(plan.spec.c_constant);
+                through_output(scope, adjoint, y, [&c, &h, dy], place, adds);
             }
 
             let a = state[0].clone();
@@ -154,7 +207,7 @@ pub(crate) fn backward_step<W: Size>(
             // `drive` is b_bar·u, which only the reverse way needs.
             let (flow, mut db, a_bar, drive);
             if factored.is_bilinear() {
-                let r = factored.backward_bilinear(&token, &state);
+                let r = factored.backward_bilinear(token, &state);
                 a_bar = r.clone().scale(2.0).offset(-1.0);
                 drive = r.clone() * stepped_u.clone();
                 let once = driven_by * r.clone();
@@ -175,7 +228,7 @@ pub(crate) fn backward_step<W: Size>(
                 ddelta.add(by_drive.clone());
                 da = da + (by_drive * half_delta.clone() + by_decay) * delta.clone();
             } else if factored.goes_via_x() {
-                let step = factored.backward_via_x(&token, &state);
+                let step = factored.backward_via_x(token, &state);
                 drive = step.gain.clone() * by_factors[0].clone();
                 let into_b = driven_by.clone() * b.clone();
                 let gained = driven_by * step.gain;
@@ -190,7 +243,7 @@ pub(crate) fn backward_step<W: Size>(
                 ddelta.add(dx.clone() * a);
                 da = da + dx * delta.clone();
             } else {
-                let step = factored.backward(&token, &state);
+                let step = factored.backward(token, &state);
                 let into_b = driven_by.clone() * b.clone();
                 a_bar = step.a_bar;
                 flow = a_bar.clone() * dh.clone();
@@ -198,14 +251,14 @@ pub(crate) fn backward_step<W: Size>(
                 let dx = through_decay(slope, &a_bar, &dh, &flow, &h_before, reverse.as_ref());
                 ddelta.add(dx.clone() * a);
                 da = da + dx * delta.clone();
-                let d_delta = step.d_delta.value(&token_factor);
+                let d_delta = step.d_delta.value(token_factor);
                 if let Coefficient::PerToken(b_bar) = &step.b_bar {
-                    let whole = || (b_bar.clone() * u.clone(), d_delta, b_bar.clone());
-                    drive = by_token.get_or_insert_with(whole).0.clone();
+                    let whole = || [b_bar.clone() * u.clone(), d_delta, b_bar.clone()];
+                    drive = by_token.get_or_insert_with(whole)[0].clone();
                     db = driven_by * drive.clone();
                     driven.add(into_b);
                 } else {
-                    let b_bar = step.b_bar.value(&token_factor);
+                    let b_bar = step.b_bar.value(token_factor);
                     drive = b_bar.clone() * u.clone();
                     db = driven_by * drive.clone();
                     du.add(into_b.clone() * b_bar);
@@ -216,30 +269,42 @@ pub(crate) fn backward_step<W: Size>(
                     }
                 }
             }
-            if plan.spec.b_constant {
-                db = number(get::expand(scope, &adjoint.b, n)) + db;
+            if adds(plan.spec.b_constant) {
+                db = number(get::expand(scope, &adjoint.b, place)) + db;
             }
             if let Some(reverse) = reverse {
                 let returning = a_bar * reverse.before + drive * b;
                 set::expand(scope, &mut adjoint.returning, n, returning.clone().value());
-                let factors = [&c, &(h + returning), &dy];
-                through_output(scope, adjoint, &mut y, factors, n, plan);
+                let adds = adds(plan.spec.c_constant);
+                through_output(scope, adjoint, y, [&c, &(h + returning), dy], place, adds);
             }
-            set::expand(scope, &mut adjoint.b, n, db.value());
+            set::expand(scope, &mut adjoint.b, place, db.value());
             set::expand(scope, &mut adjoint.a, n, da.value());
             set::expand(scope, &mut adjoint.carry, n, flow.value());
             set::expand(scope, &mut adjoint.h, n, h_before.value());
         }
-        if let Some((_, d_delta, b_bar)) = by_token {
-            let driven = driven.or(&zero);
+        let mut channels = channels.into_iter();
+        let mut own = channels.next().expect("invariant: a unit has a channel");
+        if let Some(Channel { y, du, ddelta, driven, .. }) = channels.next() {
+            // Without a gate nothing needs y.
+            if plan.spec.has_z {
+                add_neighbours(scope, &mut own.y, y);
+            }
+            add_neighbours(scope, &mut own.du, du);
+            add_neighbours(scope, &mut own.ddelta, ddelta);
+            add_neighbours(scope, &mut own.driven, driven);
+        }
+        let Channel { u, token, token_factor, by_token, y, mut du, mut ddelta, driven, .. } = own;
+        let driven = driven.or(&zero);
+        if let Some([_, d_delta, b_bar]) = by_token {
             du.add(driven.clone() * b_bar);
             ddelta.add(driven * u * d_delta);
         } else if factored.goes_via_x() {
-            let driven = driven.or(&zero).scale(factored.factors()[0]);
+            let driven = driven.scale(factored.factors()[0]);
             du.add(driven.clone() * token_factor);
             ddelta.add(driven * u * factored.token_factor_slope(&token));
         } else if factored.is_bilinear() {
-            du.add(driven.or(&zero) * token_factor);
+            du.add(driven * token_factor);
         }
         TokenGradsExpand {
             y: y.or(&zero).value(),

@@ -18,7 +18,7 @@ pub(super) fn sums_len(plan: ScanPlan) -> usize {
     }
 }
 
-/// Lanes of a plane that hold a sum for B; the other lanes hold one for C.
+/// A plane's sums for B; those for C follow.
 const HALF: usize = PLANE / 2;
 
 /// Sums the gradients of B and C of the `j`-th token over the cube's channels, or over each
@@ -27,19 +27,26 @@ const HALF: usize = PLANE / 2;
 pub(super) fn reduce_over_channels(
     sums: &mut Shared<[f32]>,
     adjoint: &Adjoint,
+    order: usize,
     j: usize,
     #[comptime] plan: ScanPlan,
 ) {
     let unit = unit_in_cube(plan);
-    if comptime!(plan.permutes_states()) {
-        let lane = UNIT_POS_X % comptime!(PLANE as u32);
-        let of_b = sum_in_order(&adjoint.b, lane);
-        let of_c = sum_in_order(&adjoint.c, lane);
-        let upper = lane & 4 != 0;
-        let keep = select(upper, of_c, of_b);
-        let send = select(upper, of_b, of_c);
-        let sum = keep + plane_shuffle_xor(send, 4u32);
-        sums[(unit / PLANE * plan.chunk() + j) * PLANE + unit % PLANE] = sum;
+    let lane = UNIT_POS_X % comptime!(PLANE as u32);
+    if comptime!(plan.pairs_channels()) {
+        // Units of the same half of the states exchange. By their order, each gives the same four.
+        let mut values = Array::<f32>::new(8usize);
+        #[unroll]
+        for n in 0..4usize {
+            values[n] = adjoint.b[n] + plane_shuffle_xor(adjoint.b[n + 4], 2u32);
+            values[n + 4] = adjoint.c[n] + plane_shuffle_xor(adjoint.c[n + 4], 2u32);
+        }
+        halve(&mut values, 4usize, 4u32, lane);
+        halve(&mut values, 2usize, 16u32, lane);
+        halve(&mut values, 1usize, 8u32, lane);
+        let state = order + (lane / 8) as usize;
+        let value = state + (lane & 4) as usize * comptime!(HALF / 4);
+        sums[(unit / PLANE * plan.chunk() + j) * PLANE + value] = values[0];
     } else if comptime!(plan.planes) {
         // Each round exchanges half of the values with the opposite lane and adds: after five, lane
         // i has the sum of value i over the plane.
@@ -58,18 +65,10 @@ pub(super) fn reduce_over_channels(
                 0.0f32.runtime()
             };
         }
-        let lane = UNIT_POS_X % comptime!(PLANE as u32);
         #[unroll]
         for round in 0..5usize {
             let half = comptime!(HALF >> round);
-            let upper = lane & comptime!(half as u32) != 0;
-            #[unroll]
-            for i in 0..half {
-                let (low, high) = (values[i], values[i + half]);
-                let keep = select(upper, high, low);
-                let send = select(upper, low, high);
-                values[i] = keep + plane_shuffle_xor(send, comptime!(half as u32));
-            }
+            halve(&mut values, half, comptime!(half as u32), lane);
         }
         sums[(unit / PLANE * plan.chunk() + j) * PLANE + unit % PLANE] = values[0];
     } else {
@@ -95,43 +94,16 @@ pub(super) fn reduce_over_channels(
     }
 }
 
-/// The sum, over 16 lanes, of the state that [`lane_of`] assigns to this lane. Lanes hold their
-/// states in [order](super::coords::order), so that the exchange of groups of four needs no
-/// selection.
+/// Exchanges half of `2·half` values with the lane `across`, and adds what it gives.
 #[cube]
-fn sum_in_order(of: &Array<f32>, lane: u32) -> f32 {
-    let mut values = Array::<f32>::new(HALF);
+fn halve(values: &mut Array<f32>, #[comptime] half: usize, #[comptime] across: u32, lane: u32) {
+    let upper = lane & across != 0;
     #[unroll]
-    for i in 0..HALF {
-        values[i] = of[i];
-    }
-    #[unroll]
-    for round in 0..4usize {
-        let half = comptime!(HALF >> (round + 1));
-        let across = comptime!((if half >= 4 { 2 * half } else { half }) as u32);
-        let upper = lane & across != 0;
-        #[unroll]
-        for i in 0..half {
-            let (low, high) = (values[i], values[i + half]);
-            values[i] = if comptime!(half >= 4) {
-                low + plane_shuffle_xor(high, across)
-            } else {
-                let keep = select(upper, high, low);
-                let send = select(upper, low, high);
-                keep + plane_shuffle_xor(send, across)
-            };
-        }
-    }
-    values[0]
-}
-
-/// The lane that holds a state's sum, for B or for C.
-#[cube]
-fn lane_of(state: usize, of_c: bool, #[comptime] plan: ScanPlan) -> usize {
-    if comptime!(plan.permutes_states()) {
-        state / 4 * 8 + state % 4 + select(of_c, 4usize, 0usize)
-    } else {
-        state + select(of_c, HALF, 0usize)
+    for i in 0..half {
+        let (low, high) = (values[i], values[i + half]);
+        let keep = select(upper, high, low);
+        let send = select(upper, low, high);
+        values[i] = keep + plane_shuffle_xor(send, across);
     }
 }
 
@@ -147,7 +119,7 @@ pub(super) fn write_bc_partials(
     pos: &UnitCoords,
 ) {
     let plan = comptime!(pos.plan);
-    if comptime!(plan.permutes_states() && plan.ptx) {
+    if comptime!(plan.pairs_channels()) {
         write_in_fours(sums, part_b, part_c, begin, tokens, walks, plan);
     } else {
         let mut i = UNIT_POS_X as usize;
@@ -158,7 +130,7 @@ pub(super) fn write_bc_partials(
             let n = if of_c { value - plan.states } else { value };
             let mut sum = 0.0f32;
             if comptime!(plan.planes) {
-                let lane = lane_of(n, of_c, plan);
+                let lane = n + select(of_c, HALF, 0usize);
                 #[unroll]
                 for plane in 0..comptime!(plan.units / PLANE) {
                     sum += sums[(plane * plan.chunk() + j) * PLANE + lane];
@@ -181,7 +153,7 @@ pub(super) fn write_bc_partials(
     }
 }
 
-/// [`write_bc_partials`] of four states at a time, which four adjacent lanes hold by [`lane_of`].
+/// [`write_bc_partials`] of four states at a time.
 #[cube]
 fn write_in_fours(
     sums: &Shared<[f32]>,
@@ -212,8 +184,8 @@ fn write_in_fours(
                 }
                 sum += part;
             }
-            let at = walks.partial.at(begin + j) / 4 + four / 2;
-            if four % 2 == 0 {
+            let at = walks.partial.at(begin + j) / 4 + four % 4;
+            if four < 4 {
                 part_b[at] = sum;
             } else {
                 part_c[at] = sum;

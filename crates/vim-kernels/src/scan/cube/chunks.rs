@@ -6,6 +6,7 @@ use cubecl::prelude::*;
 
 use super::coords::{Rows, ScanTensors, UnitCoords, is_state, read_row, token_at, unit_in_cube};
 use super::layout::{CHUNK, PLANE, ScanPlan};
+use super::pairs::Shares;
 
 /// A chunk of tokens in a unit's channel, in their storage type: nothing waits for them before
 /// their use.
@@ -240,14 +241,16 @@ pub(super) fn load_chunk_state<S: Float, V: Size>(
     to: &mut Array<Vector<S, V>>,
     chunk_states: &[Vector<S, V>],
     step: usize,
-    order: usize,
-    pos: &UnitCoords,
+    shares: &Shares,
+    #[comptime] plan: ScanPlan,
 ) {
-    let width = comptime!(pos.plan.state_vector_width());
+    let width = comptime!(plan.state_vector_width());
     #[unroll]
-    for group in 0..comptime!(pos.plan.states / width) {
-        to[group] = if is_state(group * width, pos) {
-            chunk_states[chunk_state_index(step, group ^ (order / width), pos)]
+    for group in 0..comptime!(plan.states / width) {
+        let pos = shares.coords(comptime!(group * width));
+        let state = shares.state(comptime!(group * width));
+        to[group] = if is_state(state, &pos) {
+            chunk_states[chunk_state_index(step, state / width, &pos)]
         } else {
             Vector::new(S::new(0.0))
         };

@@ -47,6 +47,7 @@ pub(crate) struct Sizes {
 
 /// A unit's channel, batch element and segment of the sequence, in a call of these sizes.
 #[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(crate) struct UnitCoords {
     pub(crate) sizes: Sizes,
     #[cube(comptime)]
@@ -112,20 +113,6 @@ pub(crate) fn unit_coords(sizes: Sizes, #[comptime] plan: ScanPlan) -> UnitCoord
 pub(super) fn unit_in_cube(#[comptime] plan: ScanPlan) -> usize {
     let unit = UNIT_POS_X as usize;
     if comptime!(plan.units.is_power_of_two()) { unit % plan.units } else { unit }
-}
-
-/// Permutation of a unit's states: its `p`-th state is state `p ^ order`.
-///
-/// Adjacent units hold the same states, and in the sums over a plane each gives half of its values
-/// to another. In this order the values that a unit gives have the same positions in all units.
-#[cube]
-pub(crate) fn order(#[comptime] plan: ScanPlan) -> usize {
-    // Eight adjacent units have the same order: their reads of a state lie in one memory sector.
-    if comptime!(plan.permutes_states()) {
-        ((UNIT_POS_X / 2) & 12) as usize
-    } else {
-        0usize.runtime()
-    }
 }
 
 /// The token of step `step`.

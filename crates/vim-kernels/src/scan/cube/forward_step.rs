@@ -7,6 +7,7 @@ use cubecl::ir::Scope;
 use cubecl::prelude::*;
 
 use super::layout::ScanPlan;
+use super::pairs::{of_channels, places};
 use crate::discretization::factored::{
     Coefficient, FactoredCoefficients, FactoredMethod, TokenTerms,
 };
@@ -87,7 +88,7 @@ pub(crate) struct Projections {
     pub(crate) c: Shared<[f32]>,
     pub(crate) own_b: Array<f32>,
     pub(crate) own_c: Array<f32>,
-    /// See [`super::coords::order`]; 0 in a forward scan.
+    /// See [`super::pairs::Shares`]; 0 in a forward scan.
     pub(crate) order: usize,
 }
 
@@ -125,7 +126,7 @@ impl ProjectionsExpand {
     ) -> Traced<'a> {
         let value = if let Some(own) = own {
             get::expand(scope, own, n)
-        } else if plan.permutes_states() {
+        } else if plan.pairs_channels() {
             ordered::expand(scope, rows, *at, self.order, n / 4 * 4, n % 4)
         } else {
             row::expand(scope, rows, *at, n)
@@ -206,8 +207,8 @@ pub(crate) fn store_state_terms(
     })
 }
 
-/// `h ← a_bar·h + b_bar·b·u` for every state; `then` has the state's number, its new value and
-/// `a_bar`. `rates` are the forward scan's state terms, or the backward scan's.
+/// `h ← a_bar·h + b_bar·b·u` for every state; `then` has the state's channel, place and number, its
+/// new value and `a_bar`. `rates` are the forward scan's state terms, or the backward scan's.
 #[expect(clippy::too_many_arguments, reason = "what a step reads, and what follows it")]
 pub(super) fn step_states<'a>(
     scope: &'a Scope,
@@ -218,23 +219,29 @@ pub(super) fn step_states<'a>(
     [delta, u]: [Traced<'a>; 2],
     backward: bool,
     plan: ScanPlan,
-    mut then: impl FnMut(usize, Traced<'a>, Traced<'a>),
+    mut then: impl FnMut([usize; 3], Traced<'a>, Traced<'a>),
 ) {
     let factored = plan.factored();
-    let token = factored.token(delta);
-    let mut drive = Drive::new(factored, u);
-    for n in 0..plan.states {
+    let channels = if backward { plan.channels() } else { 1 };
+    let [deltas, us] = [delta, u].map(|value| of_channels(scope, value, channels));
+    let mut tokens: Vec<_> = deltas
+        .into_iter()
+        .zip(us)
+        .map(|(delta, u)| (factored.token(delta), Drive::new(factored, u)))
+        .collect();
+    for [channel, place, n] in places(plan.states, channels) {
+        let (token, drive) = &mut tokens[channel];
         let state = state_terms(scope, rates, n, plan.state_terms_len(backward), plan);
         let step = if backward {
-            factored.recompute_forward(&token, &state)
+            factored.recompute_forward(token, &state)
         } else {
-            factored.forward(&token, &state)
+            factored.forward(token, &state)
         };
-        let b = projections.b(scope, at, n, plan);
+        let b = projections.b(scope, at, place, plan);
         let before = Traced::new(scope, plan.ptx, get::expand(scope, h, n));
-        let next = drive.next_state(&step, &token, &state, before, b);
+        let next = drive.next_state(&step, token, &state, before, b);
         set::expand(scope, h, n, next.clone().value());
-        then(n, next, step.a_bar);
+        then([channel, place, n], next, step.a_bar);
     }
 }
 
@@ -255,9 +262,19 @@ pub(crate) fn forward_step(
         let [delta, u] = [delta, u].map(|value| Traced::new(scope, plan.ptx, value));
         let zero = u.constant(0.0);
         let mut y = Sum::new();
-        step_states(scope, h, rates, projections, &at, [delta, u], false, plan, |n, next, _| {
-            y.add(projections.c(scope, &at, n, plan) * next);
-        });
+        step_states(
+            scope,
+            h,
+            rates,
+            projections,
+            &at,
+            [delta, u],
+            false,
+            plan,
+            |[_, n, _], next, _| {
+                y.add(projections.c(scope, &at, n, plan) * next);
+            },
+        );
         y.or(&zero).value()
     })
 }
@@ -296,5 +313,10 @@ impl<'a> Sum<'a> {
 
     pub(super) fn or(self, zero: &Traced<'a>) -> Traced<'a> {
         self.0.unwrap_or_else(|| zero.clone())
+    }
+
+    /// The sum, unless it has no terms.
+    pub(super) fn value(self) -> Option<Traced<'a>> {
+        self.0
     }
 }

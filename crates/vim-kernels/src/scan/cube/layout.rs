@@ -127,12 +127,19 @@ impl ScanPlan {
         self.factored().evaluates_no_phi()
     }
 
-    /// Whether a unit of the backward scan permutes its states by [`order`](super::coords::order),
-    /// where that makes the sums over a plane cheaper. In a ragged pass the missing states would no
-    /// longer be the last ones.
-    pub(crate) fn permutes_states(self) -> bool {
+    /// Whether a unit of the backward scan has half of the states of [two channels](super::pairs).
+    pub(crate) fn pairs_channels(self) -> bool {
         let full = self.states == PLANE / 2 && !self.ragged;
-        self.planes && full && !self.spec.b_constant && !self.spec.c_constant
+        self.ptx && self.planes && full && !self.spec.b_constant && !self.spec.c_constant
+    }
+
+    /// Channels of which a unit of the backward scan has states, and how many of each.
+    pub(crate) fn channels(self) -> usize {
+        if self.pairs_channels() { 2 } else { 1 }
+    }
+
+    pub(crate) fn states_per_channel(self) -> usize {
+        self.states / self.channels()
     }
 
     /// Width of the vectors that hold states in shared memory. Explicit because the compiler does

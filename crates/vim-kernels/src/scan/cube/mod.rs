@@ -11,6 +11,7 @@ mod coords;
 mod forward;
 mod forward_step;
 mod layout;
+mod pairs;
 mod partial_sums;
 mod segments;
 mod two_way;

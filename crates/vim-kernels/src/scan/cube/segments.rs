@@ -263,9 +263,19 @@ pub(crate) fn forward_carry_only(
 ) {
     intrinsic!(|scope| {
         let token = [delta, u].map(|value| Traced::new(scope, plan.ptx, value));
-        step_states(scope, h, rates, projections, &at, token, false, plan, |n, _, a_bar| {
-            multiply_into(scope, product, n, a_bar, plan);
-        });
+        step_states(
+            scope,
+            h,
+            rates,
+            projections,
+            &at,
+            token,
+            false,
+            plan,
+            |[_, _, n], _, a_bar| {
+                multiply_into(scope, product, n, a_bar, plan);
+            },
+        );
     })
 }
 

@@ -22,6 +22,7 @@ use super::coords::{
 };
 use super::forward_step::{Projections, get, set, step_size, step_states};
 use super::layout::{CHUNK, ScanPlan};
+use super::pairs::of_channels;
 use super::segments::{backward_carry_only, into_states, read_gradients};
 use crate::real::Traced;
 
@@ -114,10 +115,12 @@ pub(super) fn recompute_both_ways(
 ) {
     intrinsic!(|scope| {
         let [delta, u, dy] = [delta, u, dy].map(|value| Traced::new(scope, plan.ptx, value));
-        step_states(scope, h, rates, projections, &at, [delta, u], true, plan, |n, _, a_bar| {
+        let dys = of_channels(scope, dy, plan.channels());
+        let then = |[channel, place, n]: [usize; 3], _: Traced<'_>, a_bar: Traced<'_>| {
             let before = Traced::new(scope, plan.ptx, get::expand(scope, flow, n));
-            let dr = projections.c(scope, &at, n, plan) * dy.clone() + before;
+            let dr = projections.c(scope, &at, place, plan) * dys[channel].clone() + before;
             set::expand(scope, flow, n, (a_bar * dr).value());
-        });
+        };
+        step_states(scope, h, rates, projections, &at, [delta, u], true, plan, then);
     })
 }
