@@ -9,7 +9,9 @@
 use cubecl::prelude::*;
 
 use super::backward_step::{Adjoint, backward_step};
-use super::channel_sums::{reduce_over_channels, sums_len, write_bc_partials};
+use super::channel_sums::{
+    keep_sum, reduce_over_channels, sum_over_plane, sums_len, write_bc_partials,
+};
 use super::chunks::{filled, load_chunk_state, read_chunk, store_before, unpack_chunk_state};
 use super::coords::{
     Rows, ScanTensors, Sizes, carried_state, is_state, load_split, load_tile, projections,
@@ -21,6 +23,7 @@ use super::layout::ScanPlan;
 use super::pairs::Shares;
 use super::partial_sums::PartialSums;
 use super::segments::{into_states, read_gradients};
+use super::token_tile::{tile_element, token_tile, turn_tokens};
 use super::two_way::recompute_both_ways;
 use super::walk::{read_token, walks};
 
@@ -106,8 +109,11 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     load_tile::<FC>(&mut next_c, &tensors.c, last, c_constant, &pos);
     let mut now_u = Array::<F>::new(plan.chunk());
     let mut now_delta = Array::<F>::new(plan.chunk());
-    read_chunk::<F>(&mut now_u, &tensors.u, pos.batch, last, plan.chunk(), &pos);
-    read_chunk::<F>(&mut now_delta, &tensors.delta, pos.batch, last, plan.chunk(), &pos);
+    let mut tile = token_tile::<F, FB, FC>(tensors, last, &pos);
+    if comptime!(!plan.tiles_tokens()) {
+        read_chunk::<F>(&mut now_u, &tensors.u, pos.batch, last, plan.chunk(), &pos);
+        read_chunk::<F>(&mut now_delta, &tensors.delta, pos.batch, last, plan.chunk(), &pos);
+    }
     let mut next_chunk_state =
         Array::<Vector<S, V>>::new(comptime!(plan.states / plan.state_vector_width()));
     load_chunk_state::<S, V>(&mut next_chunk_state, chunk_states, last, &shares, plan);
@@ -137,6 +143,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
         sync_cube();
         turn_tile(&mut shared.b, &mut next_b, &tensors.b, begin_before, b_constant, &pos);
         turn_tile(&mut shared.c, &mut next_c, &tensors.c, begin_before, c_constant, &pos);
+        turn_tokens::<F, FB, FC>(&mut tile, tensors, begin_before, &pos);
         sync_cube();
         unpack_chunk_state::<S, V>(&mut adjoint.h, &next_chunk_state, plan);
         if comptime!(plan.two_way()) {
@@ -155,6 +162,10 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
             store_before::<W>(&mut before, &adjoint.h, j, 0usize, plan);
             if comptime!(plan.two_way()) {
                 store_before::<W>(&mut before, &flow, j, plan.saved_vectors(), plan);
+            }
+            if comptime!(plan.tiles_tokens()) {
+                now_u[j] = tile_element::<F>(&tile.u, j, plan);
+                now_delta[j] = tile_element::<F>(&tile.delta, j, plan);
             }
             let raw = f32::cast_from(now_delta[j]);
             let size = select(j < tokens, step_size(raw, bias, plan), 0.0f32);
@@ -191,11 +202,16 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
             // Masked for the same reason as `unit_in_cube`: both are powers of two.
             let first = comptime!(plan.chunk() - plan.tokens_per_turn());
             let first = (first - turn * comptime!(plan.tokens_per_turn())) & first;
+            let mut token_sums = Array::<f32>::new(plan.tokens_per_turn());
             #[unroll]
             for k in 0..comptime!(plan.tokens_per_turn()) {
                 let j = first + comptime!(plan.tokens_per_turn() - 1 - k);
                 let in_bounds = j < tokens;
                 let slot = comptime!(4 * (k % plan.read_ahead()));
+                if comptime!(plan.tiles_tokens()) {
+                    next[slot] = tile_element::<F>(&tile.u, j, plan);
+                    next[comptime!(slot + 1)] = tile_element::<F>(&tile.delta, j, plan);
+                }
                 let u_now = f32::cast_from(next[slot]);
                 let raw = f32::cast_from(next[comptime!(slot + 1)]);
                 let dy = f32::cast_from(next[comptime!(slot + 2)]);
@@ -230,8 +246,10 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                     into_scan,
                     plan,
                 );
-                if comptime!(!(b_constant && c_constant)) {
-                    reduce_over_channels(&mut sums, &adjoint, shares.order, j, plan);
+                if comptime!(plan.pairs_channels()) {
+                    token_sums[k] = sum_over_plane(&adjoint, plan);
+                } else if comptime!(!(b_constant && c_constant)) {
+                    reduce_over_channels(&mut sums, &adjoint, j, plan);
                 }
                 let mut du = step_grads.u + skip * into;
                 let mut ddelta = step_grads.delta;
@@ -275,16 +293,21 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                     }
                 }
             }
+            if comptime!(plan.pairs_channels()) {
+                // Behind the loads of all tokens of the turn, which stores would keep apart.
+                sync_plane();
+                #[unroll]
+                for k in 0..comptime!(plan.tokens_per_turn()) {
+                    let j = first + comptime!(plan.tokens_per_turn() - 1 - k);
+                    keep_sum::<W>(&mut before, token_sums[k], shares.order, j, plan);
+                }
+            }
         }
-        read_chunk::<F>(&mut now_u, &tensors.u, pos.batch, begin_before, plan.chunk(), &pos);
-        read_chunk::<F>(
-            &mut now_delta,
-            &tensors.delta,
-            pos.batch,
-            begin_before,
-            plan.chunk(),
-            &pos,
-        );
+        if comptime!(!plan.tiles_tokens()) {
+            let (u, delta, first) = (&tensors.u, &tensors.delta, begin_before);
+            read_chunk::<F>(&mut now_u, u, pos.batch, first, plan.chunk(), &pos);
+            read_chunk::<F>(&mut now_delta, delta, pos.batch, first, plan.chunk(), &pos);
+        }
         if comptime!(plan.two_way()) {
             read_gradients::<F>(
                 &mut now_dy,
@@ -305,7 +328,16 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
         load_chunk_state::<S, V>(&mut next_chunk_state, from, begin_before, &shares, plan);
         if comptime!(!(b_constant && c_constant)) {
             sync_cube();
-            write_bc_partials(&sums, &mut part.b, &mut part.c, begin, tokens, &walks, &pos);
+            write_bc_partials::<W>(
+                &sums,
+                &before,
+                &mut part.b,
+                &mut part.c,
+                begin,
+                tokens,
+                &walks,
+                &pos,
+            );
         }
     }
     #[unroll]

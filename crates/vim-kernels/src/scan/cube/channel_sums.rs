@@ -4,12 +4,12 @@ use cubecl::prelude::*;
 
 use super::backward_step::Adjoint;
 use super::coords::{UnitCoords, is_state, unit_in_cube};
-use super::layout::{PLANE, ScanPlan};
+use super::layout::{MAX_STATE_VECTOR, PLANE, ScanPlan};
 use super::walk::Walks;
 
 /// Shared memory of [`reduce_over_channels`], in floats.
 pub(super) fn sums_len(plan: ScanPlan) -> usize {
-    if plan.spec.b_constant && plan.spec.c_constant {
+    if plan.pairs_channels() || plan.spec.b_constant && plan.spec.c_constant {
         1
     } else if plan.planes {
         plan.units / PLANE * plan.chunk() * 2 * HALF
@@ -21,33 +21,60 @@ pub(super) fn sums_len(plan: ScanPlan) -> usize {
 /// A plane's sums for B; those for C follow.
 const HALF: usize = PLANE / 2;
 
+/// The sum over the plane's channels of one of the token's gradients of B and C, of units that have
+/// states of [two channels](super::pairs).
+#[cube]
+pub(super) fn sum_over_plane(adjoint: &Adjoint, #[comptime] plan: ScanPlan) -> f32 {
+    let lane = UNIT_POS_X % comptime!(PLANE as u32);
+    // Units with the same states exchange. By their order, each gives its last four.
+    let half = comptime!(plan.states_per_channel() / 2);
+    let mut values = Array::<f32>::new(comptime!(2 * half));
+    #[unroll]
+    for n in 0..half {
+        values[n] = adjoint.b[n] + plane_shuffle_xor(adjoint.b[n + half], 2u32);
+        values[n + half] = adjoint.c[n] + plane_shuffle_xor(adjoint.c[n + half], 2u32);
+    }
+    halve(&mut values, 4usize, 4u32, lane);
+    halve(&mut values, 2usize, 16u32, lane);
+    halve(&mut values, 1usize, 8u32, lane);
+    values[0]
+}
+
+/// Keeps the unit's [sum](sum_over_plane) of the `j`-th token in place of the first states before
+/// that token, which all units of the plane have read.
+#[cube]
+pub(super) fn keep_sum<W: Size>(
+    before: &mut Shared<[Vector<f32, W>]>,
+    sum: f32,
+    order: usize,
+    j: usize,
+    #[comptime] plan: ScanPlan,
+) {
+    let lane = UNIT_POS_X as usize % PLANE;
+    let value = order + lane / 8 + (lane & 4) * comptime!(HALF / 4);
+    let plane = unit_in_cube(plan) / PLANE;
+    let sums = before.with_vector_size_mut::<Const<1>>();
+    sums[first_saved(j, plane, plan) * MAX_STATE_VECTOR + value] = Vector::new(sum);
+}
+
+/// Index of the first vector that a plane stores for the `j`-th token of a chunk.
+#[cube]
+fn first_saved(j: usize, plane: usize, #[comptime] plan: ScanPlan) -> usize {
+    j * comptime!(plan.spec.sweeps() * plan.saved_vectors() * plan.units) + plane * PLANE
+}
+
 /// Sums the gradients of B and C of the `j`-th token over the cube's channels, or over each
 /// plane's.
 #[cube]
 pub(super) fn reduce_over_channels(
     sums: &mut Shared<[f32]>,
     adjoint: &Adjoint,
-    order: usize,
     j: usize,
     #[comptime] plan: ScanPlan,
 ) {
     let unit = unit_in_cube(plan);
-    let lane = UNIT_POS_X % comptime!(PLANE as u32);
-    if comptime!(plan.pairs_channels()) {
-        // Units of the same half of the states exchange. By their order, each gives the same four.
-        let mut values = Array::<f32>::new(8usize);
-        #[unroll]
-        for n in 0..4usize {
-            values[n] = adjoint.b[n] + plane_shuffle_xor(adjoint.b[n + 4], 2u32);
-            values[n + 4] = adjoint.c[n] + plane_shuffle_xor(adjoint.c[n + 4], 2u32);
-        }
-        halve(&mut values, 4usize, 4u32, lane);
-        halve(&mut values, 2usize, 16u32, lane);
-        halve(&mut values, 1usize, 8u32, lane);
-        let state = order + (lane / 8) as usize;
-        let value = state + (lane & 4) as usize * comptime!(HALF / 4);
-        sums[(unit / PLANE * plan.chunk() + j) * PLANE + value] = values[0];
-    } else if comptime!(plan.planes) {
+    if comptime!(plan.planes) {
+        let lane = UNIT_POS_X % comptime!(PLANE as u32);
         // Each round exchanges half of the values with the opposite lane and adds: after five, lane
         // i has the sum of value i over the plane.
         let mut values = Array::<f32>::new(PLANE);
@@ -109,8 +136,9 @@ fn halve(values: &mut Array<f32>, #[comptime] half: usize, #[comptime] across: u
 
 /// Writes the sums of a chunk of `tokens` from step `begin` on as partial gradients of B and C.
 #[cube]
-pub(super) fn write_bc_partials(
+pub(super) fn write_bc_partials<W: Size>(
     sums: &Shared<[f32]>,
+    before: &Shared<[Vector<f32, W>]>,
     part_b: &mut [f32],
     part_c: &mut [f32],
     begin: usize,
@@ -120,7 +148,7 @@ pub(super) fn write_bc_partials(
 ) {
     let plan = comptime!(pos.plan);
     if comptime!(plan.pairs_channels()) {
-        write_in_fours(sums, part_b, part_c, begin, tokens, walks, plan);
+        write_in_fours::<W>(before, part_b, part_c, begin, tokens, walks, plan);
     } else {
         let mut i = UNIT_POS_X as usize;
         while i < tokens * 2 * plan.states {
@@ -153,10 +181,10 @@ pub(super) fn write_bc_partials(
     }
 }
 
-/// [`write_bc_partials`] of four states at a time.
+/// [`write_bc_partials`] of the sums that [`keep_sum`] kept, four states at a time.
 #[cube]
-fn write_in_fours(
-    sums: &Shared<[f32]>,
+fn write_in_fours<W: Size>(
+    before: &Shared<[Vector<f32, W>]>,
     part_b: &mut [f32],
     part_c: &mut [f32],
     begin: usize,
@@ -164,31 +192,25 @@ fn write_in_fours(
     walks: &Walks,
     #[comptime] plan: ScanPlan,
 ) {
-    let part_b = part_b.as_vectorized_mut().with_vector_size_mut::<Const<4>>();
-    let part_c = part_c.as_vectorized_mut().with_vector_size_mut::<Const<4>>();
-    let per_token = comptime!(PLANE / 4);
-    let all = comptime!(plan.chunk() * per_token);
+    let part_b = part_b.as_vectorized_mut().with_vector_size_mut::<W>();
+    let part_c = part_c.as_vectorized_mut().with_vector_size_mut::<W>();
+    let per_token = comptime!(2 * HALF / MAX_STATE_VECTOR);
     #[unroll]
-    for round in 0..comptime!(all.div_ceil(plan.units)) {
+    for round in 0..comptime!((plan.chunk() * per_token).div_ceil(plan.units)) {
         let i = unit_in_cube(plan) + round * plan.units;
         let (j, four) = (i / per_token, i % per_token);
         if j < tokens {
-            let mut sum = Vector::<f32, Const<4>>::new(0.0f32);
+            let mut sum = Vector::<f32, W>::new(0.0f32);
             #[unroll]
             for plane in 0..comptime!(plan.units / PLANE) {
-                let first = (plane * plan.chunk() + j) * PLANE + four * 4;
-                let mut part = Vector::<f32, Const<4>>::empty();
-                #[unroll]
-                for n in 0..4usize {
-                    part.insert(n, sums[first + n]);
-                }
-                sum += part;
+                sum += before[first_saved(j, plane, plan) + four];
             }
-            let at = walks.partial.at(begin + j) / 4 + four % 4;
-            if four < 4 {
-                part_b[at] = sum;
-            } else {
+            let of_c = four >= comptime!(per_token / 2);
+            let at = walks.partial.at(begin + j) / MAX_STATE_VECTOR + four % (per_token / 2);
+            if of_c {
                 part_c[at] = sum;
+            } else {
+                part_b[at] = sum;
             }
         }
     }

@@ -80,6 +80,8 @@ pub(crate) struct ScanPlan {
     pub(crate) copy_width: usize,
     pub(crate) ptx: bool,
     pub(crate) planes: bool,
+    /// Whether u and delta lie at multiples of sixteen bytes.
+    pub(crate) aligned: bool,
 }
 
 impl ScanPlan {
@@ -131,6 +133,12 @@ impl ScanPlan {
     pub(crate) fn pairs_channels(self) -> bool {
         let full = self.states == PLANE / 2 && !self.ragged;
         self.ptx && self.planes && full && !self.spec.b_constant && !self.spec.c_constant
+    }
+
+    /// Whether the backward scan has u and delta of a chunk in [shared memory](super::token_tile):
+    /// where the sums over channels need none, there is room for 16 bits of each.
+    pub(crate) fn tiles_tokens(self) -> bool {
+        self.aligned && self.split && self.pairs_channels()
     }
 
     /// Channels of which a unit of the backward scan has states, and how many of each.
@@ -265,6 +273,7 @@ impl Layout {
         // The backward scan has no shared memory left for copies.
         let copies = planes && !backward && properties.features.copy_async;
         let room = UNITS_PER_PROCESSOR[usize::from(backward || heavy)] * processors;
+        let width = copy_width(arguments, per_group);
         let segment = segment(len, room / (strips * groups * batch * units));
         let plan = ScanPlan {
             spec,
@@ -281,9 +290,10 @@ impl Layout {
             save: false,
             leaves_state: true,
             split: arguments.u.dtype != DType::F32,
-            copy_width: if copies { copy_width(arguments, per_group) } else { 0 },
+            copy_width: if copies { width } else { 0 },
             ptx: has_ptx(&arguments.u),
             planes,
+            aligned: width > 0,
         };
         Self { shape, strips, sweeps, state_passes, segment, plan }
     }

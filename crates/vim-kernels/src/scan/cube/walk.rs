@@ -76,8 +76,8 @@ pub(super) fn walks<F: Float, FB: Float, FC: Float>(
     }
 }
 
-/// Loads the inputs of a token in the unit's channel: u, delta, the output's gradient, z; the
-/// `place`-th four elements of `to`.
+/// Loads the inputs of a token in the unit's channel: u and delta, unless they are in shared
+/// memory, the output's gradient, z; the `place`-th four elements of `to`.
 #[cube]
 pub(super) fn read_token<F: Float, FB: Float, FC: Float>(
     to: &mut Array<F>,
@@ -88,8 +88,10 @@ pub(super) fn read_token<F: Float, FB: Float, FC: Float>(
     walks: &Walks,
     #[comptime] plan: ScanPlan,
 ) {
-    to[comptime!(4 * place)] = tensors.u.data[walks.u.at(step)];
-    to[comptime!(4 * place + 1)] = tensors.delta.data[walks.delta.at(step)];
+    if comptime!(!plan.tiles_tokens()) {
+        to[comptime!(4 * place)] = tensors.u.data[walks.u.at(step)];
+        to[comptime!(4 * place + 1)] = tensors.delta.data[walks.delta.at(step)];
+    }
     to[comptime!(4 * place + 2)] = grad_y.data[walks.dy.at(step)];
     if comptime!(plan.spec.has_z) {
         to[comptime!(4 * place + 3)] = tensors.z.data[walks.z.at(step)];
