@@ -23,7 +23,7 @@ use super::layout::ScanPlan;
 use super::pairs::Shares;
 use super::partial_sums::PartialSums;
 use super::segments::{into_states, read_gradients};
-use super::token_tile::{tile_element, token_tile, turn_tokens};
+use super::token_tile::{load_tokens, store_tokens, tile_element, token_tile};
 use super::two_way::recompute_both_ways;
 use super::walk::{read_token, walks};
 
@@ -140,10 +140,10 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
         let begin = pos.begin + (chunks - 1 - from_end) * plan.chunk();
         let begin_before = max(begin, pos.begin + plan.chunk()) - plan.chunk();
         let tokens = min(pos.end - begin, plan.chunk());
-        sync_cube();
+        // All units have done with the tile by the barrier before the sums were written.
         turn_tile(&mut shared.b, &mut next_b, &tensors.b, begin_before, b_constant, &pos);
         turn_tile(&mut shared.c, &mut next_c, &tensors.c, begin_before, c_constant, &pos);
-        turn_tokens::<F, FB, FC>(&mut tile, tensors, begin_before, &pos);
+        store_tokens::<F>(&mut tile, plan);
         sync_cube();
         unpack_chunk_state::<S, V>(&mut adjoint.h, &next_chunk_state, plan);
         if comptime!(plan.two_way()) {
@@ -154,22 +154,42 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                 flow[n] = select(shares.coords(n).active, flow[n], 0.0f32);
             }
         }
+        // All at once and before the states: neither waits for the other then, nor loads for stores.
+        if comptime!(plan.tiles_tokens()) {
+            #[unroll]
+            for j in 0..plan.chunk() {
+                now_u[j] = tile_element::<F>(&tile.u, j, plan);
+                now_delta[j] = tile_element::<F>(&tile.delta, j, plan);
+            }
+        }
+        let mut deltas = Array::<f32>::new(plan.chunk());
+        #[unroll]
+        for j in 0..plan.chunk() {
+            let raw = f32::cast_from(now_delta[j]);
+            deltas[j] = select(j < tokens, step_size(raw, bias, plan), 0.0f32);
+        }
+        #[unroll]
+        for j in 0..plan.chunk() {
+            steps[j * plan.units + unit] = deltas[j];
+        }
         // Recomputes forward, storing the state before every token. The last token is skipped,
         // except in the segment's last chunk. Steps past the end have size zero and change nothing,
         // here and backwards.
         #[unroll]
         for j in 0..plan.chunk() {
-            store_before::<W>(&mut before, &adjoint.h, j, 0usize, plan);
+            // Stored after the step where registers allow: what it reads need not wait for them.
+            let mut kept = Array::<f32>::new(plan.states);
+            #[unroll]
+            for n in 0..plan.states {
+                kept[n] = adjoint.h[n];
+            }
+            if comptime!(!plan.has_spare_registers()) {
+                store_before::<W>(&mut before, &kept, j, 0usize, plan);
+            }
             if comptime!(plan.two_way()) {
                 store_before::<W>(&mut before, &flow, j, plan.saved_vectors(), plan);
             }
-            if comptime!(plan.tiles_tokens()) {
-                now_u[j] = tile_element::<F>(&tile.u, j, plan);
-                now_delta[j] = tile_element::<F>(&tile.delta, j, plan);
-            }
-            let raw = f32::cast_from(now_delta[j]);
-            let size = select(j < tokens, step_size(raw, bias, plan), 0.0f32);
-            steps[j * plan.units + unit] = size;
+            let size = deltas[j];
             let u = f32::cast_from(now_u[j]);
             if comptime!(plan.two_way() && j + 1 < plan.chunk()) {
                 let in_bounds = pos.active && j < tokens;
@@ -194,6 +214,17 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                     adjoint.h[n] = after[n];
                 }
             }
+            if comptime!(plan.has_spare_registers()) {
+                store_before::<W>(&mut before, &kept, j, 0usize, plan);
+            }
+        }
+        // What the chunk before needs arrives during the backward loop.
+        if comptime!(plan.tiles_tokens()) {
+            load_tokens::<F, FB, FC>(&mut tile, tensors, begin_before, &pos);
+        }
+        let from = chunk_states;
+        if comptime!(plan.has_spare_registers()) {
+            load_chunk_state::<S, V>(&mut next_chunk_state, from, begin_before, &shares, plan);
         }
         // Backward; a token's inputs are loaded one ahead of their use. Where registers allow, two
         // tokens at a time, so that the work per token and the sums over channels overlap with the
@@ -324,8 +355,9 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
         for n in 0..plan.states {
             after[n] = adjoint.h[n];
         }
-        let from = chunk_states;
-        load_chunk_state::<S, V>(&mut next_chunk_state, from, begin_before, &shares, plan);
+        if comptime!(!plan.has_spare_registers()) {
+            load_chunk_state::<S, V>(&mut next_chunk_state, from, begin_before, &shares, plan);
+        }
         if comptime!(!(b_constant && c_constant)) {
             sync_cube();
             write_bc_partials::<W>(

@@ -42,28 +42,21 @@ pub(super) fn token_tile<F: Float, FB: Float, FC: Float>(
     tile
 }
 
-/// Stores the chunk that was being read in shared memory, and begins to read that from `first` on.
+/// Stores the chunk that was being read in shared memory.
 #[cube]
-pub(super) fn turn_tokens<F: Float, FB: Float, FC: Float>(
-    tile: &mut TokenTile<F>,
-    tensors: &ScanTensors<F, FB, FC>,
-    first: usize,
-    pos: &UnitCoords,
-) {
-    let plan = comptime!(pos.plan);
+pub(super) fn store_tokens<F: Float>(tile: &mut TokenTile<F>, #[comptime] plan: ScanPlan) {
+    let unit = unit_in_cube(plan);
     if comptime!(plan.tiles_tokens()) {
-        let unit = unit_in_cube(plan);
         if comptime!(tile_len(plan) >= plan.units) || unit < comptime!(tile_len(plan)) {
             tile.u[unit] = tile.next[0];
             tile.delta[unit] = tile.next[1];
         }
-        load_tokens::<F, FB, FC>(tile, tensors, first, pos);
     }
 }
 
-/// Past the segment its last token is repeated, and past the group's channels its last ones are.
+/// Begins to read the chunk from step `first` on. Past the segment its last token is repeated, and past the group's channels its last ones are.
 #[cube]
-fn load_tokens<F: Float, FB: Float, FC: Float>(
+pub(super) fn load_tokens<F: Float, FB: Float, FC: Float>(
     tile: &mut TokenTile<F>,
     tensors: &ScanTensors<F, FB, FC>,
     first: usize,
