@@ -43,38 +43,39 @@ pub(crate) fn table(sizes: TableSizes, first: usize) -> (TableLaunch, usize) {
     (TableLaunch::new(rows, width, from, transposed, row, pitch), first + cubes)
 }
 
-/// Each unit adds its rows in ascending order; then the units' sums are added in order, and, if
-/// they are `scaled`, multiplied by the factor at the place of the result.
+/// The sum of a column.
+#[derive(CubeType)]
+pub(crate) struct ColumnSum {
+    pub(crate) total: f32,
+    /// Its place in the destination.
+    pub(crate) at: usize,
+    /// Whether this unit has it: others share the column, or have none.
+    pub(crate) here: bool,
+}
+
+/// Each unit adds its rows in ascending order; then the units' sums are added in order.
 #[cube]
-#[expect(clippy::too_many_arguments, reason = "a table, and the sizes of its transposition")]
-pub(crate) fn add_table<F: Float>(
+pub(crate) fn column_sum(
     part: &[f32],
-    out: &mut [F],
     table: &Table,
     d_inner: u32,
     d_state: u32,
     sums: &mut Shared<[f32]>,
-    factors: &[f32],
-    #[comptime] scaled: bool,
-) {
+) -> ColumnSum {
     let (rows, width) = (table.rows as usize, table.width as usize);
     let cube = (CUBE_POS_X - table.first_cube) as usize;
     let unit = UNIT_POS_X as usize;
-    if rows <= FEW_ROWS {
-        let column = cube * UNITS + unit;
-        if column < width {
-            let mut total = 0.0f32;
+    let few = rows <= FEW_ROWS;
+    let column = if few { cube * UNITS + unit } else { cube * COLUMNS + unit % COLUMNS };
+    let here = column < width && (few || unit < COLUMNS);
+    let mut total = 0.0f32;
+    if few {
+        if here {
             for k in 0..rows {
                 total += part[k * width + column];
             }
-            let at = output_index(column, table, d_inner, d_state);
-            if comptime!(scaled) {
-                total *= factors[at];
-            }
-            out[at] = F::cast_from(total);
         }
     } else {
-        let column = cube * COLUMNS + unit % COLUMNS;
         let mut sum = 0.0f32;
         if column < width {
             let mut k = unit / COLUMNS;
@@ -85,18 +86,29 @@ pub(crate) fn add_table<F: Float>(
         }
         sums[unit] = sum;
         sync_cube();
-        if unit < COLUMNS && column < width {
-            let mut total = 0.0f32;
+        if here {
             #[unroll]
             for row in 0..ROWS {
                 total += sums[row * COLUMNS + unit];
             }
-            let at = output_index(column, table, d_inner, d_state);
-            if comptime!(scaled) {
-                total *= factors[at];
-            }
-            out[at] = F::cast_from(total);
         }
+    }
+    ColumnSum { total, at: output_index(column, table, d_inner, d_state), here }
+}
+
+/// Writes the [sums of the columns](column_sum) of `part` into `out`.
+#[cube]
+pub(crate) fn add_table<F: Float>(
+    part: &[f32],
+    out: &mut [F],
+    table: &Table,
+    d_inner: u32,
+    d_state: u32,
+    sums: &mut Shared<[f32]>,
+) {
+    let sum = column_sum(part, table, d_inner, d_state, sums);
+    if sum.here {
+        out[sum.at] = F::cast_from(sum.total);
     }
 }
 

@@ -8,7 +8,7 @@ use cubecl::prelude::*;
 use super::view;
 use crate::conv::TapParts;
 use crate::cube::sum::{ROWS_CUBE, sum_of_column};
-use crate::cube::tables::{Table, UNITS, add_table, table};
+use crate::cube::tables::{Table, UNITS, add_table, column_sum, table};
 use crate::cube::{elem, empty, lanes};
 use crate::matmul::cube::{GradientParts, PARTS_CUBE, add_parts_in};
 use crate::scan::Partial;
@@ -90,11 +90,14 @@ fn add_weight_gradients<N: Size>(
 ) {
     let mut sums = Shared::<[f32]>::new_slice(UNITS);
     if CUBE_POS_X >= tables.bias.first_cube {
-        add_table::<f32>(part_bias, bias, &tables.bias, d_inner, d_state, &mut sums, a, false);
+        add_table::<f32>(part_bias, bias, &tables.bias, d_inner, d_state, &mut sums);
     } else if CUBE_POS_X >= tables.d.first_cube {
-        add_table::<f32>(part_d, d, &tables.d, d_inner, d_state, &mut sums, a, false);
+        add_table::<f32>(part_d, d, &tables.d, d_inner, d_state, &mut sums);
     } else if CUBE_POS_X >= tables.a.first_cube {
-        add_table::<f32>(part_a, a_log, &tables.a, d_inner, d_state, &mut sums, a, true);
+        let sum = column_sum(part_a, &tables.a, d_inner, d_state, &mut sums);
+        if sum.here {
+            a_log[sum.at] = sum.total * a[sum.at];
+        }
     } else if CUBE_POS_X >= tables.taps.first_cube {
         let cube = (CUBE_POS_X - tables.taps.first_cube) as usize;
         let columns = tables.taps.columns as usize;
@@ -226,9 +229,9 @@ fn add_token_gradients<F: Float, N: Size>(
             z[at / columns * pitch + at % columns] = Vector::cast_from(sum);
         }
     } else if CUBE_POS_X >= table_c.first_cube {
-        add_table::<F>(part_c, c, &table_c, 1, 1, &mut sums, part_c, false);
+        add_table::<F>(part_c, c, &table_c, 1, 1, &mut sums);
     } else {
-        add_table::<F>(part_b, b, &table_b, 1, 1, &mut sums, part_b, false);
+        add_table::<F>(part_b, b, &table_b, 1, 1, &mut sums);
     }
 }
 

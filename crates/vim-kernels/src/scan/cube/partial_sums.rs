@@ -83,23 +83,14 @@ fn add_rows<FB: Float, FC: Float>(
 ) {
     let mut sums = Shared::<[f32]>::new_slice(UNITS);
     if CUBE_POS_X >= tables.bias.first_cube {
-        add_table::<f32>(
-            &part.bias,
-            bias,
-            &tables.bias,
-            d_inner,
-            d_state,
-            &mut sums,
-            &part.bias,
-            false,
-        );
+        add_table::<f32>(&part.bias, bias, &tables.bias, d_inner, d_state, &mut sums);
     } else if CUBE_POS_X >= tables.d.first_cube {
-        add_table::<f32>(&part.d, d, &tables.d, d_inner, d_state, &mut sums, &part.bias, false);
+        add_table::<f32>(&part.d, d, &tables.d, d_inner, d_state, &mut sums);
     } else if CUBE_POS_X >= tables.a.first_cube {
-        add_table::<f32>(&part.a, a, &tables.a, d_inner, d_state, &mut sums, &part.bias, false);
+        add_table::<f32>(&part.a, a, &tables.a, d_inner, d_state, &mut sums);
     } else if CUBE_POS_X >= tables.c.first_cube {
-        add_table::<FC>(&part.c, c, &tables.c, d_inner, d_state, &mut sums, &part.bias, false);
+        add_table::<FC>(&part.c, c, &tables.c, d_inner, d_state, &mut sums);
     } else {
-        add_table::<FB>(&part.b, b, &tables.b, d_inner, d_state, &mut sums, &part.b, false);
+        add_table::<FB>(&part.b, b, &tables.b, d_inner, d_state, &mut sums);
     }
 }
