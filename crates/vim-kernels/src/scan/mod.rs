@@ -24,7 +24,7 @@ pub(crate) use arguments::ScanCall;
 pub use arguments::{ScanA, ScanBC};
 pub use bidirectional::{has_bidirectional_scan, selective_scan_bidirectional};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub(crate) use cube::{Partial, ScanPasses, scan_passes, scan_results};
+pub(crate) use cube::{Partial, ScanPasses, Wanted, scan_passes, scan_results};
 
 tensors! {
     /// The arguments of a scan on a backend, shapes as in [`selective_scan`].

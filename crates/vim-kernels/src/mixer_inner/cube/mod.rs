@@ -16,7 +16,7 @@ use crate::conv::{conv_bidirectional, conv_bidirectional_backward, tap_gradients
 use crate::cube::dense;
 use crate::matmul::cube::{Matrix, Output, activations, multiply, weight_gradient_parts};
 use crate::op::{Forward, FusedOp, Tensors};
-use crate::scan::{ScanArguments, ScanPasses, scan_passes, scan_results};
+use crate::scan::{ScanArguments, ScanPasses, Wanted, scan_passes, scan_results};
 use sums::{WeightParts, add_token_parts};
 use weights::{Forms, Weights, forms};
 
@@ -168,8 +168,8 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         let out = sizes.columns(&projected, sizes.projected());
         sizes.multiply(&sizes.per_direction(&u), &weights.x_proj, &out, Output::Overwrite);
         let arguments = sizes.scan_arguments(&xz, &u, &projected, &weights);
-        let save_states = save && !self.recompute;
-        let (y, _, chunk_states) = scan_results(arguments, self.scan(), save_states);
+        let wanted = Wanted { chunk_states: save && !self.recompute, ..Wanted::default() };
+        let (y, _, chunk_states) = scan_results(arguments, self.scan(), wanted);
         let saved = Saved { projected, weights: forms, chunk_states };
         (y, [], save.then_some((inputs, saved)))
     }
@@ -187,7 +187,8 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         let u = sizes.convolved(&xz, &weights);
         let arguments = sizes.scan_arguments(&xz, &u, &projected, &weights);
         let chunk_states = chunk_states.unwrap_or_else(|| {
-            let (_, _, chunk_states) = scan_results(arguments.clone(), self.scan(), true);
+            let wanted = Wanted { chunk_states: true, ..Wanted::default() };
+            let (_, _, chunk_states) = scan_results(arguments.clone(), self.scan(), wanted);
             chunk_states.expect("invariant: a forward pass that saves returns what it saved")
         });
         let grad_projected = activations(&xz, [2, sizes.tokens(), sizes.pitch()], self.precision);

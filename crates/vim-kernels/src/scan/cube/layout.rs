@@ -219,6 +219,14 @@ pub(super) struct Layout {
     plan: ScanPlan,
 }
 
+/// What a forward scan writes besides y.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Wanted {
+    pub(crate) last_state: bool,
+    /// The states at the start of chunks, for the backward scan.
+    pub(crate) chunk_states: bool,
+}
+
 /// A pass over the sequence.
 #[derive(Clone, Copy)]
 pub(super) struct Pass {
@@ -318,13 +326,13 @@ impl Layout {
             .collect()
     }
 
-    pub(super) fn plan(&self, pass: Pass, save: bool) -> ScanPlan {
+    pub(super) fn plan(&self, pass: Pass, wanted: Wanted) -> ScanPlan {
         ScanPlan {
             reverse: self.plan.reverse ^ (pass.sweep == 1),
             first: pass.first,
             last: pass.last,
-            save: save && pass.sweep == 0,
-            leaves_state: pass.sweep == 0,
+            save: wanted.chunk_states && pass.sweep == 0,
+            leaves_state: wanted.last_state && pass.sweep == 0,
             ..self.plan
         }
     }

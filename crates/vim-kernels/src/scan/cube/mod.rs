@@ -33,6 +33,7 @@ use crate::op::{Forward, FusedOp};
 use arguments::rows_launch;
 use backward::{TokenGradTensorsLaunch, scan_backward};
 use forward::scan_forward;
+pub(crate) use layout::Wanted;
 use layout::{CHUNK, Layout, MAX_STATE_VECTOR, Pass, ScanPlan, Shape};
 use partial_sums::{PartialSumsLaunch, add_partial_sums};
 use segments::{carried_states, segment_ends, segment_outflows};
@@ -48,7 +49,8 @@ impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
         save: bool,
     ) -> Forward<CubeBackend, Self::Saved, 1> {
         let saved = save.then(|| inputs.clone());
-        let (y, last_state, chunk_states) = scan_results(inputs, self, save);
+        let wanted = Wanted { last_state: true, chunk_states: save };
+        let (y, last_state, chunk_states) = scan_results(inputs, self, wanted);
         (y, [last_state], saved.zip(chunk_states))
     }
 
@@ -68,11 +70,11 @@ impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
     }
 }
 
-/// `y` and the last state of a scan; with `save`, also its chunk states.
+/// `y` of a scan, its last state, which has one element unless `wanted`, and its chunk states.
 pub(crate) fn scan_results(
     arguments: ScanArguments<CubeBackend>,
     spec: ScanSpec,
-    save: bool,
+    wanted: Wanted,
 ) -> (CubeTensor, CubeTensor, Option<CubeTensor>) {
     let arguments = arguments.dense();
     let layout = Layout::new(&arguments, spec, false);
@@ -80,7 +82,9 @@ pub(crate) fn scan_results(
     let like = &arguments.u;
     let client = &like.client;
     let y = empty(like, [batch, len, d_inner], like.dtype);
-    let last_state = empty(like, [batch, d_inner, d_state], DType::F32);
+    let state = if wanted.last_state { [batch, d_inner, d_state] } else { [1; 3] };
+    let last_state = empty(like, state, DType::F32);
+    let save = wanted.chunk_states;
     let saved = [layout.chunks() * batch * d_state * d_inner];
     let saved_type = if spec.compact_states { like.dtype } else { DType::F32 };
     let chunk_states = empty(like, if save { saved } else { [MAX_STATE_VECTOR] }, saved_type);
@@ -88,7 +92,7 @@ pub(crate) fn scan_results(
     let passes = layout.passes();
     let rest = rest_of(&arguments.u, passes.len());
     for pass in passes {
-        let plan = layout.plan(pass, save);
+        let plan = layout.plan(pass, wanted);
         let carry = carried_states(like, layout, false, |carry, product| {
             // SAFETY: every index is below the sizes that the buffers were allocated with, which
             // `selective_scan` checked against the arguments' shapes.
@@ -206,7 +210,7 @@ pub(crate) fn scan_passes(
     ];
     let [f, fb, fc] = [like, &arguments.b, &arguments.c].map(elem);
     for pass in passes {
-        let plan = layout.plan(pass, false);
+        let plan = layout.plan(pass, Wanted::default());
         let carry = carried_states(like, layout, true, |carry, product| {
             // SAFETY: every index is below the sizes that the buffers were allocated with, which
             // `selective_scan` checked against the arguments' shapes.
@@ -295,7 +299,7 @@ fn reverse_way(
     let like = &arguments.u;
     let client = &like.client;
     let [f, fb, fc] = [like, &arguments.b, &arguments.c].map(elem);
-    let plan = layout.plan(pass, false);
+    let plan = layout.plan(pass, Wanted::default());
     let returning = carried_states(like, layout, true, |carry, product| {
         // SAFETY: every index is below the sizes that the buffers were allocated with, which
         // `selective_scan` checked against the arguments' shapes.
