@@ -154,23 +154,23 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                 flow[n] = select(shares.coords(n).active, flow[n], 0.0f32);
             }
         }
-        // All at once and before the states: neither waits for the other then, nor loads for stores.
+        // All before the states where there are registers, and loads before stores: none waits then.
+        let mut deltas = Array::<f32>::new(plan.chunk());
         if comptime!(plan.tiles_tokens()) {
             #[unroll]
             for j in 0..plan.chunk() {
                 now_u[j] = tile_element::<F>(&tile.u, j, plan);
                 now_delta[j] = tile_element::<F>(&tile.delta, j, plan);
             }
-        }
-        let mut deltas = Array::<f32>::new(plan.chunk());
-        #[unroll]
-        for j in 0..plan.chunk() {
-            let raw = f32::cast_from(now_delta[j]);
-            deltas[j] = select(j < tokens, step_size(raw, bias, plan), 0.0f32);
-        }
-        #[unroll]
-        for j in 0..plan.chunk() {
-            steps[j * plan.units + unit] = deltas[j];
+            #[unroll]
+            for j in 0..plan.chunk() {
+                let raw = f32::cast_from(now_delta[j]);
+                deltas[j] = select(j < tokens, step_size(raw, bias, plan), 0.0f32);
+            }
+            #[unroll]
+            for j in 0..plan.chunk() {
+                steps[j * plan.units + unit] = deltas[j];
+            }
         }
         // Recomputes forward, storing the state before every token. The last token is skipped,
         // except in the segment's last chunk. Steps past the end have size zero and change nothing,
@@ -183,8 +183,11 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
             for n in 0..plan.states {
                 kept[n] = adjoint.h[n];
             }
-            if comptime!(!plan.has_spare_registers()) {
+            if comptime!(!plan.tiles_tokens()) {
                 store_before::<W>(&mut before, &kept, j, 0usize, plan);
+                let raw = f32::cast_from(now_delta[j]);
+                deltas[j] = select(j < tokens, step_size(raw, bias, plan), 0.0f32);
+                steps[j * plan.units + unit] = deltas[j];
             }
             if comptime!(plan.two_way()) {
                 store_before::<W>(&mut before, &flow, j, plan.saved_vectors(), plan);
@@ -214,16 +217,14 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                     adjoint.h[n] = after[n];
                 }
             }
-            if comptime!(plan.has_spare_registers()) {
+            if comptime!(plan.tiles_tokens()) {
                 store_before::<W>(&mut before, &kept, j, 0usize, plan);
             }
         }
         // What the chunk before needs arrives during the backward loop.
+        let from = chunk_states;
         if comptime!(plan.tiles_tokens()) {
             load_tokens::<F, FB, FC>(&mut tile, tensors, begin_before, &pos);
-        }
-        let from = chunk_states;
-        if comptime!(plan.has_spare_registers()) {
             load_chunk_state::<S, V>(&mut next_chunk_state, from, begin_before, &shares, plan);
         }
         // Backward; a token's inputs are loaded one ahead of their use. Where registers allow, two
@@ -355,7 +356,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
         for n in 0..plan.states {
             after[n] = adjoint.h[n];
         }
-        if comptime!(!plan.has_spare_registers()) {
+        if comptime!(!plan.tiles_tokens()) {
             load_chunk_state::<S, V>(&mut next_chunk_state, from, begin_before, &shares, plan);
         }
         if comptime!(!(b_constant && c_constant)) {

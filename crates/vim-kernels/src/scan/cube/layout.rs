@@ -135,10 +135,13 @@ impl ScanPlan {
         self.ptx && self.planes && full && !self.spec.b_constant && !self.spec.c_constant
     }
 
-    /// Whether the backward scan has u and delta of a chunk in [shared memory](super::token_tile):
-    /// where the sums over channels need none, there is room for 16 bits of each.
+    /// Whether the backward scan has u and delta of a chunk in [shared memory](super::token_tile),
+    /// and prepares a chunk ahead of its states: where the sums over channels need no shared memory,
+    /// there is room for 16 bits of each, and where the method has the registers. Methods whose
+    /// coefficients are polynomials or φ functions of x lose by it.
     pub(crate) fn tiles_tokens(self) -> bool {
-        self.aligned && self.split && self.pairs_channels()
+        let few_terms = self.has_spare_registers() && !self.factored().is_polynomial_in_x();
+        self.aligned && self.split && self.pairs_channels() && few_terms
     }
 
     /// Channels of which a unit of the backward scan has states, and how many of each.
