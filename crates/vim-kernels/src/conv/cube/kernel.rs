@@ -3,10 +3,9 @@
 //! The taps and the last W − 1 tokens stay in registers, so a strip reads each token once. Tokens
 //! are counted in the order of the convolution: `reverse` reverses the index.
 
-use burn::backend::TensorMetadata;
-use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::strips::{Strip, Strips, strip_of};
 use crate::conv::ConvSpec;
 use crate::cube::math::{silu, silu_slope};
 
@@ -27,89 +26,34 @@ pub(crate) struct ConvConfig {
     pub(crate) ptx: bool,
 }
 
-/// Threads that the strips are cut for: about as many as the largest GPUs run at once. Constant, so
-/// that the order of a sum does not depend on the GPU.
-const THREADS: usize = 1 << 17;
-/// The shortest strip: its first W − 1 tokens are read twice.
-const SHORTEST: usize = 8;
-
-/// How the tokens of all sequences are cut into strips.
-#[derive(CubeType, CubeLaunch, Clone, Copy)]
-pub(crate) struct Strips {
-    /// `D` divided by the channels of a thread.
-    pub(crate) groups: usize,
-    /// Row stride of x and of its gradient, divided by the channels of a thread.
-    pub(crate) pitch: usize,
-    /// `L`.
-    pub(crate) len: usize,
-    /// Tokens of a strip.
-    pub(crate) tokens: usize,
-    /// Strips of a sequence.
-    pub(crate) per_sequence: usize,
-    /// Strips of all sequences.
-    pub(crate) total: usize,
-}
-
-impl Strips {
-    /// Strips of `x [B, L, D]` for threads of `lanes` channels that read `beyond` tokens past their
-    /// strip; a thread's tokens fill whole steps.
-    pub(crate) fn new(x: &CubeTensor, lanes: usize, beyond: usize) -> Self {
-        let [batch, len, d_inner] = x.shape().dims();
-        let groups = d_inner / lanes;
-        let wanted = THREADS.div_ceil(batch * groups);
-        let steps = (len.div_ceil(wanted).max(SHORTEST) + beyond).div_ceil(STEP);
-        let tokens = steps * STEP - beyond;
-        let per_sequence = len.div_ceil(tokens);
-        let pitch = x.meta.strides()[1] / lanes;
-        Self { groups, pitch, len, tokens, per_sequence, total: batch * per_sequence }
-    }
-
-    pub(crate) fn launch(self) -> StripsLaunch {
-        let Self { groups, pitch, len, tokens, per_sequence, total } = self;
-        StripsLaunch::new(groups, pitch, len, tokens, per_sequence, total)
-    }
-}
-
-/// A strip of a group of channels.
-#[derive(CubeType, Clone, Copy)]
-pub(crate) struct Strip {
-    /// The group's element in the first token of the sequence, of a dense tensor and of x.
-    pub(crate) base: usize,
-    pub(crate) base_x: usize,
-    /// The first token, and the one after the last.
-    pub(crate) first: usize,
-    pub(crate) end: usize,
-}
-
-#[cube]
-pub(crate) fn strip_of(strips: &Strips, strip: usize, group: usize) -> Strip {
-    let len = strips.len;
-    let row = (strip / strips.per_sequence) * len;
-    let first = (strip % strips.per_sequence) * strips.tokens;
-    let end = select(first + strips.tokens < len, first + strips.tokens, len);
-    Strip { base: row * strips.groups + group, base_x: row * strips.pitch + group, first, end }
-}
-
 /// The position of the convolution's `token`-th token.
 #[cube]
 fn place(token: usize, len: usize, #[comptime] reverse: bool) -> usize {
     if comptime!(reverse) { len - 1 - token } else { token }
 }
 
-/// The taps `[W]` of the channels of `group`.
+/// The taps `[W]` of the channels of `group`, whose weights follow each other: vectors read them in
+/// an N-th of the loads, each of which touches all lines that the plane's weights fill.
 #[cube]
 pub(crate) fn load_taps<N: Size>(
-    weight: &[f32],
+    weight: &[Vector<f32, N>],
     group: usize,
     #[comptime] width: usize,
 ) -> Array<Vector<f32, N>> {
+    let lanes = N::value().comptime();
+    let mut read = Array::<Vector<f32, N>>::new(width);
+    #[unroll]
+    for k in 0..width {
+        read[k] = weight[group * width + k];
+    }
     let mut taps = Array::<Vector<f32, N>>::new(width);
     #[unroll]
     for tap in 0..width {
         let mut gain = Vector::<f32, N>::empty();
         #[unroll]
-        for lane in 0..N::value() {
-            gain.insert(lane, weight[(group * N::value() + lane) * width + tap]);
+        for lane in 0..lanes {
+            let at = comptime!(lane * width + tap);
+            gain.insert(lane, read[comptime!(at / lanes)].extract(comptime!(at % lanes)));
         }
         taps[tap] = gain;
     }
@@ -119,18 +63,11 @@ pub(crate) fn load_taps<N: Size>(
 /// The bias of the channels of `group`, 0 where there is none.
 #[cube]
 pub(crate) fn load_bias<N: Size>(
-    bias: &[f32],
+    bias: &[Vector<f32, N>],
     group: usize,
     #[comptime] has_bias: bool,
 ) -> Vector<f32, N> {
-    let mut offset = Vector::<f32, N>::new(0.0f32);
-    if comptime!(has_bias) {
-        #[unroll]
-        for lane in 0..N::value() {
-            offset.insert(lane, bias[group * N::value() + lane]);
-        }
-    }
-    offset
+    if comptime!(has_bias) { bias[group] } else { Vector::new(0.0f32) }
 }
 
 /// `y [B, L, D]`, from element `to` on, of `x [B, L, D]`, `weight [D, W]` and `bias [D]`. One
@@ -138,8 +75,8 @@ pub(crate) fn load_bias<N: Size>(
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn conv_forward<F: Float, N: Size>(
     x: &[Vector<F, N>],
-    weight: &[f32],
-    bias: &[f32],
+    weight: &[Vector<f32, N>],
+    bias: &[Vector<f32, N>],
     y: &mut [Vector<F, N>],
     to: usize,
     strips: Strips,
@@ -212,8 +149,8 @@ pub(crate) fn conv_forward<F: Float, N: Size>(
 pub(crate) fn conv_backward<F: Float, N: Size>(
     grad_y: &[Vector<F, N>],
     x: &[Vector<F, N>],
-    weight: &[f32],
-    bias: &[f32],
+    weight: &[Vector<f32, N>],
+    bias: &[Vector<f32, N>],
     grad_x: &mut [Vector<F, N>],
     partials: &mut [f32],
     from: usize,
@@ -308,12 +245,25 @@ pub(crate) fn conv_backward<F: Float, N: Size>(
         }
     }
 
-    let count = comptime!(if config.spec.has_bias { width + 1 } else { width });
-    add_strips::<N>(&sums, partials, row, partial_len, group, &strips, width, count);
+    let directions = 1usize;
+    add_strips::<N>(
+        &sums,
+        partials,
+        row,
+        partial_len,
+        group,
+        &strips,
+        COLUMNS,
+        width,
+        directions,
+        config.spec.has_bias,
+    );
 }
 
-/// Adds the `count` sums of a cube's threads over its strips, in their order, into row `row` of
-/// `partials`: the taps `[D, W]` and the bias `[D]` of a direction, then of the other.
+/// Adds the sums of a cube's threads over its strips, in their order, into row `row` of `partials`:
+/// the taps `[D, W]` and the bias `[D]` of a direction, then of the other.
+///
+/// Each sum of a direction has its own row of threads: one thread adds the strips of one of them.
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "sums, and where they go")]
 pub(crate) fn add_strips<N: Size>(
@@ -323,33 +273,40 @@ pub(crate) fn add_strips<N: Size>(
     partial_len: usize,
     group: usize,
     strips: &Strips,
+    #[comptime] columns: usize,
     #[comptime] width: usize,
-    #[comptime] count: usize,
+    #[comptime] directions: usize,
+    #[comptime] has_bias: bool,
 ) {
-    let mut shared = Shared::<[Vector<f32, N>]>::new_slice(comptime!(COLUMNS * STRIPS));
+    let count = comptime!(width + 1);
+    let threads = comptime!(columns * STRIPS);
+    let mut shared = Shared::<[Vector<f32, N>]>::new_slice(comptime!(count * threads));
     let column = UNIT_POS_X as usize;
+    let y = UNIT_POS_Y as usize;
     let channels = strips.groups * N::value();
+    let first = group * N::value();
+    let written = comptime!(if has_bias { width + 1 } else { width });
     #[unroll]
-    for k in 0..count {
-        shared[UNIT_POS_Y as usize * COLUMNS + column] = sums[k];
+    for direction in 0..directions {
+        #[unroll]
+        for k in 0..count {
+            shared[k * threads + y * columns + column] = sums[comptime!(direction * count + k)];
+        }
         sync_cube();
-        if UNIT_POS_Y == 0 && group < strips.groups && row * STRIPS < strips.total {
+        if y < written && group < strips.groups && row * STRIPS < strips.total {
             let mut total = Vector::<f32, N>::new(0.0f32);
             #[unroll]
             for strip in 0..STRIPS {
-                total += shared[strip * COLUMNS + column];
+                total += shared[y * threads + strip * columns + column];
             }
-            let channel = group * N::value();
-            let tap = comptime!(k % (width + 1));
-            let begin = channels * comptime!(k - k % (width + 1));
+            // Of the taps, neighbours are W apart; of the bias, 1.
+            let of_taps = y < width;
+            let begin = row * partial_len + channels * comptime!(direction * count);
+            let at = begin + select(of_taps, first * width + y, channels * width + first);
+            let stride = select(of_taps, width, 1usize);
             #[unroll]
             for lane in 0..N::value() {
-                let at = if comptime!(tap < width) {
-                    begin + (channel + lane) * width + tap
-                } else {
-                    begin + channels * width + channel + lane
-                };
-                partials[row * partial_len + at] = total.extract(lane);
+                partials[at + lane * stride] = total.extract(lane);
             }
         }
         sync_cube();

@@ -4,6 +4,7 @@
 
 pub(crate) mod bidirectional;
 mod kernel;
+mod strips;
 
 use burn::backend::TensorMetadata;
 use burn::tensor::DType;
@@ -16,7 +17,8 @@ use super::{BidirectionalConvArguments, ConvArguments, ConvSpec};
 use crate::cube::sum::sum_rows;
 use crate::cube::{cubes, dense, elem, empty, has_ptx, lanes};
 use crate::op::{Forward, FusedOp, Tensors};
-use kernel::{COLUMNS, ConvConfig, STRIPS, Strips, conv_backward, conv_forward};
+use kernel::{COLUMNS, ConvConfig, STRIPS, conv_backward, conv_forward};
+use strips::Strips;
 
 /// Threads of a forward cube.
 pub(super) const FORWARD_CUBE: u32 = 128;

@@ -18,7 +18,7 @@ mod round;
 mod sums;
 pub(crate) mod table;
 #[cfg(all(test, feature = "wgpu"))]
-mod tests;
+pub(crate) mod tests;
 mod tf32;
 pub(crate) mod tile;
 mod weight_stationary;

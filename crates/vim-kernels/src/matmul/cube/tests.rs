@@ -12,7 +12,7 @@ use crate::matmul::{halved_linear, linear};
 /// max |difference| / max |reference|: sums of up to 200 products of f32 below 1.
 const TOLERANCE: f64 = 2e-6;
 
-pub(super) fn device() -> CubeDevice {
+pub(crate) fn device() -> CubeDevice {
     let device = Device::wgpu(DeviceKind::DefaultDevice);
     let DispatchDevice::Cube(device) = device.as_dispatch().clone() else {
         unreachable!("wgpu's devices are CubeCL's")
@@ -21,7 +21,7 @@ pub(super) fn device() -> CubeDevice {
 }
 
 /// Numbers in [−1, 1) that a seed determines, as f32 has them.
-pub(super) fn numbers(count: usize, seed: u32) -> Vec<f32> {
+pub(crate) fn numbers(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed;
     (0..count)
         .map(|_| {
@@ -31,11 +31,11 @@ pub(super) fn numbers(count: usize, seed: u32) -> Vec<f32> {
         .collect()
 }
 
-pub(super) fn on_device(values: &[f32], device: &CubeDevice) -> CubeTensor {
+pub(crate) fn on_device(values: &[f32], device: &CubeDevice) -> CubeTensor {
     CubeBackend::float_from_data(TensorData::new(values.to_vec(), [values.len()]), device)
 }
 
-pub(super) fn values(tensor: CubeTensor) -> Vec<f32> {
+pub(crate) fn values(tensor: CubeTensor) -> Vec<f32> {
     burn::tensor::read_sync(CubeBackend::float_into_data(tensor))
         .expect("the device answers")
         .try_to_vec()
