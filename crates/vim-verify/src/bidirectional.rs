@@ -20,7 +20,7 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
                 reverse: false,
                 choice: choice(implementation),
             };
-            let sizes = [[2, 1, 5, 16], [3, 21, 6, 16]];
+            let sizes = [[2, 1, 5, 16], [3, 21, 6, 16], [2, 67, 40, 16]];
             worst(sizes.map(|sizes| rows(sizes, options, dtype, &context.device, factor)))
         };
         let operation = "selective_scan_bidirectional";

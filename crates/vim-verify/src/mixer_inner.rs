@@ -39,6 +39,7 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
                     [1, 5, 16, 1, 1],
                     [1, 2, 17, 17, 2],
                     [1, 300, 130, 16, 4],
+                    [2, 67, 40, 16, 12],
                 ];
                 let kept = kept.into_iter().filter(|_| method == Discretization::Zoh);
                 worst(sizes.into_iter().chain(kept).map(|sizes| {
