@@ -35,7 +35,7 @@ use kernel::{BACKWARD_STEP, COLUMNS, bidirectional_backward, bidirectional_forwa
 const FORWARD_CUBE: u32 = 64;
 /// Threads that an H100 runs at once, which have up to 96 registers in both passes in bf16.
 /// Constant, so that the order of a sum does not depend on the GPU.
-const THREADS: usize = 132 * 640;
+const THREADS_AT_ONCE: usize = 132 * 640;
 
 /// How a token's channels are read: `lanes` of them in vectors of `words` of `word`.
 struct Storage {
@@ -66,7 +66,7 @@ pub(crate) fn conv_bidirectional(x: &CubeTensor, taps: [Taps; 2], reverse: bool,
     let [batch, len, d_inner] = x.shape().dims();
     let [_, _, width] = weight_ahead.shape().dims();
     let Storage { lanes, words, word, packed } = Storage::new(x, lanes(d_inner, FORWARD_LANES));
-    let strips = Strips::of_windows(x, lanes, width - 1, THREADS, 1);
+    let strips = Strips::of_windows(x, lanes, width - 1, THREADS_AT_ONCE, 1);
     let dim = CubeDim::new_1d(FORWARD_CUBE);
     let count = calculate_cube_count_elemwise(&client, strips.total * strips.groups, dim);
     let halves = in_order([0, batch * len * d_inner / lanes], reverse);
@@ -118,7 +118,7 @@ pub(crate) fn conv_bidirectional_backward(
     let [batch, len, d_inner] = x.shape().dims();
     let [_, _, width] = weight_ahead.shape().dims();
     let Storage { lanes, words, word, packed } = Storage::new(x, lanes(d_inner, BACKWARD_LANES));
-    let strips = Strips::of_windows(x, lanes, width - 1, THREADS, BACKWARD_STEP);
+    let strips = Strips::of_windows(x, lanes, width - 1, THREADS_AT_ONCE, BACKWARD_STEP);
     let rows = strips.total.div_ceil(STRIPS);
     let columns = 2 * d_inner * (width + 1);
     let parts = empty(x, [rows, columns], DType::F32);

@@ -20,9 +20,9 @@ use super::coords::{
 };
 use super::forward_step::{recompute_step, sigmoid, step_size, store_state_terms};
 use super::layout::ScanPlan;
-use super::pairs::Shares;
 use super::partial_sums::PartialSums;
 use super::segments::{into_states, read_gradients};
+use super::shares::Shares;
 use super::token_tile::{load_tokens, store_tokens, tile_element, token_tile};
 use super::two_way::recompute_both_ways;
 use super::walk::{read_token, walks};
@@ -154,7 +154,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                 flow[n] = select(shares.coords(n).active, flow[n], 0.0f32);
             }
         }
-        // All before the states where there are registers, and loads before stores: none waits then.
+        // All before the states where there are registers, loads before stores: none waits then.
         let mut deltas = Array::<f32>::new(plan.chunk());
         if comptime!(plan.tiles_tokens()) {
             #[unroll]
@@ -164,8 +164,9 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
             }
             #[unroll]
             for j in 0..plan.chunk() {
-                let raw = f32::cast_from(now_delta[j]);
-                deltas[j] = select(j < tokens, step_size(raw, bias, plan), 0.0f32);
+                // A unit beyond the group's channels has those of another than its A.
+                let size = step_size(f32::cast_from(now_delta[j]), bias, plan);
+                deltas[j] = select(pos.active && j < tokens, size, 0.0f32);
             }
             #[unroll]
             for j in 0..plan.chunk() {
@@ -387,13 +388,11 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
             }
         }
     }
-    if pos.active {
-        if comptime!(plan.last) {
-            let batch = sizes.batch as usize;
-            let row = pos.segment * batch + pos.element * (batch / sizes.per_direction as usize);
-            let index = row * sizes.d_inner as usize + pos.weights;
-            part.d[index] = total_d;
-            part.bias[index] = total_bias;
-        }
+    if comptime!(plan.last) && pos.active {
+        let batch = sizes.batch as usize;
+        let row = pos.segment * batch + pos.element * (batch / sizes.per_direction as usize);
+        let index = row * sizes.d_inner as usize + pos.weights;
+        part.d[index] = total_d;
+        part.bias[index] = total_bias;
     }
 }

@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 use super::chunks::saved_index;
 use super::forward_step::{Projections, Sum, get, lane, saved, set, state_terms};
 use super::layout::ScanPlan;
-use super::pairs::{add_neighbours, of_channels, places};
+use super::pairs::{from_neighbour, of_channels, places};
 use crate::discretization::factored::{Coefficient, FactoredMethod, TokenTerms};
 use crate::real::{Real, Traced};
 
@@ -86,6 +86,15 @@ impl<'a> Channel<'a> {
             token_factor,
             stepped_u,
         }
+    }
+}
+
+/// Adds to a sum over the unit's states of its own channel what the adjacent unit has of that
+/// channel; `given` is the sum over the unit's states of the other channel.
+fn add_neighbours<'a>(scope: &'a Scope, sum: &mut Sum<'a>, given: Sum<'a>) {
+    if let Some(given) = given.value() {
+        let taken = from_neighbour::expand(scope, given.clone().value());
+        sum.add(given.with(taken));
     }
 }
 

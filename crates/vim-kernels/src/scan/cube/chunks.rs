@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 
 use super::coords::{Rows, ScanTensors, UnitCoords, is_state, read_row, token_at, unit_in_cube};
 use super::layout::{CHUNK, PLANE, ScanPlan};
-use super::pairs::Shares;
+use super::shares::Shares;
 
 /// A chunk of tokens in a unit's channel, in their storage type: nothing waits for them before
 /// their use.

@@ -208,19 +208,14 @@ pub(crate) fn state_weight<F: Float>(from: &[F], state: usize, pos: &UnitCoords)
     }
 }
 
-/// The terms of the unit's states for the forward scan, or for the backward scan.
+/// The terms of the unit's states for a forward scan.
 #[cube]
-pub(crate) fn unit_state_terms(
-    a: &[f32],
-    order: usize,
-    #[comptime] backward: bool,
-    pos: &UnitCoords,
-) -> Array<f32> {
+pub(crate) fn unit_state_terms(a: &[f32], pos: &UnitCoords) -> Array<f32> {
     let plan = comptime!(pos.plan);
-    let mut terms = Array::<f32>::new(comptime!(plan.states * plan.state_terms_len(backward)));
+    let mut terms = Array::<f32>::new(comptime!(plan.states * plan.state_terms_len(false)));
     #[unroll]
     for n in 0..plan.states {
-        store_state_terms(&mut terms, state_weight::<f32>(a, n ^ order, pos), n, backward, plan);
+        store_state_terms(&mut terms, state_weight::<f32>(a, n, pos), n, false, plan);
     }
     terms
 }

@@ -35,7 +35,7 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     #[define(F, FB, FC, S)] _types: [ElemType; 4],
 ) {
     let pos = unit_coords(sizes, plan);
-    let rates = unit_state_terms(&tensors.a, 0usize, false, &pos);
+    let rates = unit_state_terms(&tensors.a, &pos);
     let mut shared = projections::<FB, FC>(&tensors.b.data, &tensors.c.data, 0usize, &pos);
     let skip = unit_skip(&tensors.d, &pos);
     let bias = unit_bias(&tensors.delta_bias, &pos);

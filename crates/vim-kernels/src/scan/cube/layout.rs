@@ -35,7 +35,7 @@ const WIDE: usize = 128;
 /// functions, where registers matter more than a third cube.)
 const WIDEST: usize = 384;
 
-/// Fewest tokens for which a segment pays.
+/// Fewest tokens for which a segment pays: none is shorter unless the sequence is.
 const SHORTEST_SEGMENT: usize = 32;
 
 /// Most units per multiprocessor over all segments: of a forward scan, and of a backward scan or
@@ -80,7 +80,7 @@ pub(crate) struct ScanPlan {
     pub(crate) copy_width: usize,
     pub(crate) ptx: bool,
     pub(crate) planes: bool,
-    /// Whether u and delta lie at multiples of sixteen bytes.
+    /// Whether u, delta, z and the channels of a group lie at multiples of sixteen bytes.
     pub(crate) aligned: bool,
 }
 
@@ -106,10 +106,11 @@ impl ScanPlan {
         self.states / self.shared_vector_width()
     }
 
-    /// The plan of a kernel that walks the segments only for their ends, in tiles of `tile` tokens:
-    /// all but the last one, or, where each one's end begins the one before, all but the first.
+    /// The plan of a kernel that walks segments only for their ends, in tiles of `tile` tokens: all
+    /// but the last, or, where each one's end begins the one before, all but the first.
     pub(super) fn of_ends(self, tile: usize, mirrored: bool, backwards: bool) -> Self {
-        Self { tile, mirrored, first_segment: usize::from(backwards), ..self }
+        let first_segment = usize::from(backwards);
+        Self { tile, mirrored, first_segment, save: false, ..self }
     }
 
     /// Whether this pass multiplies its output by the gate.
@@ -122,9 +123,8 @@ impl ScanPlan {
         self.spec.has_d && self.last
     }
 
-    /// Whether the method leaves registers to read further ahead and to overlap two tokens: methods
-    /// that evaluate φ functions exactly do not. (Above 168 registers an H200 runs two cubes of 128
-    /// units at once instead of three.)
+    /// Whether the method leaves registers to read ahead and to overlap two tokens, as those that
+    /// evaluate φ functions do not. (Above 168, two cubes of 128 units run at once, not three.)
     pub(crate) fn has_spare_registers(self) -> bool {
         self.factored().evaluates_no_phi()
     }
@@ -136,11 +136,10 @@ impl ScanPlan {
     }
 
     /// Whether the backward scan has u and delta of a chunk in [shared memory](super::token_tile),
-    /// and prepares a chunk ahead of its states: where the sums over channels need no shared memory,
-    /// there is room for 16 bits of each, and where the method has the registers. Methods whose
+    /// and prepares it before its states: where there is room, and registers. Methods whose
     /// coefficients are polynomials or φ functions of x lose by it.
     pub(crate) fn tiles_tokens(self) -> bool {
-        let few_terms = self.has_spare_registers() && !self.factored().is_polynomial_in_x();
+        let few_terms = self.factored().b_bar_is_per_token() || self.factored().is_bilinear();
         self.aligned && self.split && self.pairs_channels() && few_terms
     }
 
@@ -182,7 +181,7 @@ impl ScanPlan {
         if used && self.copy_width > 0 { 2 * CHUNK * self.units } else { 1 }
     }
 
-    /// Tokens that the backward loop loads ahead of their use: as many as registers allow.
+    /// Tokens that the backward loop loads ahead of their use.
     pub(crate) fn read_ahead(self) -> usize {
         if self.factored().b_bar_is_per_token() { 2 } else { 1 }
     }
@@ -222,11 +221,10 @@ pub(super) struct Layout {
     plan: ScanPlan,
 }
 
-/// What a forward scan writes besides y.
+/// What a forward scan writes besides y: the states at the end, those at the start of chunks.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Wanted {
     pub(crate) last_state: bool,
-    /// The states at the start of chunks, for the backward scan.
     pub(crate) chunk_states: bool,
 }
 
@@ -299,7 +297,7 @@ impl Layout {
             last: true,
             segmented: segment < len,
             save: false,
-            leaves_state: true,
+            leaves_state: false,
             split: arguments.u.dtype != DType::F32,
             copy_width: if copies { width } else { 0 },
             ptx: has_ptx(&arguments.u),
@@ -395,8 +393,7 @@ fn chunk(spec: ScanSpec) -> usize {
     CHUNK / spec.sweeps()
 }
 
-/// Tokens per segment if `segments` fit on the device: at least one segment, and none shorter than
-/// [`SHORTEST_SEGMENT`] unless the sequence is.
+/// Tokens per segment if `segments` fit on the device; see [`SHORTEST_SEGMENT`].
 fn segment(len: usize, segments: usize) -> usize {
     let segments = segments.min(len / SHORTEST_SEGMENT).max(1);
     len.div_ceil(segments).next_multiple_of(CHUNK)

@@ -14,6 +14,7 @@ mod layout;
 mod pairs;
 mod partial_sums;
 mod segments;
+mod shares;
 mod token_tile;
 mod two_way;
 mod walk;

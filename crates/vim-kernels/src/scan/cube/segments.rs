@@ -27,7 +27,7 @@ pub(crate) fn segment_ends<F: Float, FB: Float, FC: Float>(
     #[define(F, FB, FC)] _types: [ElemType; 3],
 ) {
     let pos = unit_coords(sizes, plan);
-    let rates = unit_state_terms(&tensors.a, 0usize, false, &pos);
+    let rates = unit_state_terms(&tensors.a, &pos);
     let mut shared = projections::<FB, FB>(&tensors.b.data, &tensors.b.data, 0usize, &pos);
     let bias = unit_bias(&tensors.delta_bias, &pos);
     let mut h = filled(0.0f32, plan);
@@ -161,7 +161,7 @@ pub(crate) fn segment_outflows<F: Float, FB: Float, FC: Float>(
     #[define(F, FB, FC)] _types: [ElemType; 3],
 ) {
     let pos = unit_coords(sizes, plan);
-    let rates = unit_state_terms(&tensors.a, 0usize, false, &pos);
+    let rates = unit_state_terms(&tensors.a, &pos);
     let mut shared = projections::<FC, FC>(&tensors.c.data, &tensors.c.data, 0usize, &pos);
     let bias = unit_bias(&tensors.delta_bias, &pos);
     let mut flow = filled(0.0f32, plan);

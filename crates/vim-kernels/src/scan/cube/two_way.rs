@@ -39,7 +39,7 @@ pub(crate) fn save_flows<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     #[define(F, FB, FC, S)] _types: [ElemType; 4],
 ) {
     let pos = unit_coords(sizes, plan);
-    let rates = unit_state_terms(&tensors.a, 0usize, false, &pos);
+    let rates = unit_state_terms(&tensors.a, &pos);
     let mut shared = projections::<FC, FC>(&tensors.c.data, &tensors.c.data, 0usize, &pos);
     let bias = unit_bias(&tensors.delta_bias, &pos);
     let mut flow = Array::<f32>::new(plan.states);
