@@ -60,14 +60,18 @@ pub(crate) fn load_taps<N: Size>(
     taps
 }
 
-/// The bias of the channels of `group`, 0 where there is none.
+/// The bias of the channels of `group`, 0 where there is none: then it is a single number, which
+/// WebGPU does not bind as vectors.
 #[cube]
-pub(crate) fn load_bias<N: Size>(
-    bias: &[Vector<f32, N>],
-    group: usize,
-    #[comptime] has_bias: bool,
-) -> Vector<f32, N> {
-    if comptime!(has_bias) { bias[group] } else { Vector::new(0.0f32) }
+fn load_bias<N: Size>(bias: &[f32], group: usize, #[comptime] has_bias: bool) -> Vector<f32, N> {
+    let mut offset = Vector::<f32, N>::new(0.0f32);
+    if comptime!(has_bias) {
+        #[unroll]
+        for lane in 0..N::value() {
+            offset.insert(lane, bias[group * N::value() + lane]);
+        }
+    }
+    offset
 }
 
 /// `y [B, L, D]`, from element `to` on, of `x [B, L, D]`, `weight [D, W]` and `bias [D]`. One
@@ -76,7 +80,7 @@ pub(crate) fn load_bias<N: Size>(
 pub(crate) fn conv_forward<F: Float, N: Size>(
     x: &[Vector<F, N>],
     weight: &[Vector<f32, N>],
-    bias: &[Vector<f32, N>],
+    bias: &[f32],
     y: &mut [Vector<F, N>],
     to: usize,
     strips: Strips,
@@ -150,7 +154,7 @@ pub(crate) fn conv_backward<F: Float, N: Size>(
     grad_y: &[Vector<F, N>],
     x: &[Vector<F, N>],
     weight: &[Vector<f32, N>],
-    bias: &[Vector<f32, N>],
+    bias: &[f32],
     grad_x: &mut [Vector<F, N>],
     partials: &mut [f32],
     from: usize,

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::super::kernel::{STRIPS, add_strips, load_bias, load_taps};
+use super::super::kernel::{STRIPS, add_strips, load_taps};
 use super::super::strips::{Strip, Strips, strip_of};
 use crate::cube::math::{silu, silu_slope};
 
@@ -96,8 +96,8 @@ pub(super) fn bidirectional_forward<R: Numeric, M: Size, F: Float, N: Size>(
     }
     let ahead = load_taps::<N>(weight_ahead, group, width);
     let back = load_taps::<N>(weight_back, group, width);
-    let offset_ahead = load_bias::<N>(bias_ahead, group, true);
-    let offset_back = load_bias::<N>(bias_back, group, true);
+    let offset_ahead = bias_ahead[group];
+    let offset_back = bias_back[group];
     let mut window = Array::<Vector<f32, N>>::new(comptime!(reach + FORWARD_STEP));
     #[unroll]
     for k in 0..reach {
@@ -206,8 +206,8 @@ pub(super) fn bidirectional_backward<R: Numeric, M: Size, F: Float, N: Size>(
         }
         let ahead = load_taps::<N>(weight_ahead, group, width);
         let back = load_taps::<N>(weight_back, group, width);
-        let offset_ahead = load_bias::<N>(bias_ahead, group, true);
-        let offset_back = load_bias::<N>(bias_back, group, true);
+        let offset_ahead = bias_ahead[group];
+        let offset_back = bias_back[group];
         let mut window = Array::<Vector<f32, N>>::new(comptime!(reach + BACKWARD_STEP));
         let mut of_ahead = Array::<Vector<f32, N>>::new(comptime!(reach + BACKWARD_STEP));
         let mut of_back = Array::<Vector<f32, N>>::new(comptime!(reach + BACKWARD_STEP));
