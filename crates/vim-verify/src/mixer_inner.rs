@@ -119,7 +119,9 @@ impl Mixer {
         dtype: Dtype,
     ) -> Self {
         let mut numbers = Numbers::new(53);
-        let xz = numbers.vec(batch * len * 2 * d_inner, -1.5, 1.5, dtype);
+        let mut xz = numbers.vec(batch * len * 2 * d_inner, -1.5, 1.5, dtype);
+        // A closed gate, behind which y says nothing of the scans.
+        xz.chunks_exact_mut(2 * d_inner).step_by(3).for_each(|row| row[d_inner] = 0.0);
         let grad_y = numbers.vec(batch * len * d_inner, -1.0, 1.0, dtype);
         let mut way = || {
             let mut vec = |count, low, high| numbers.vec(count, low, high, Dtype::F32);

@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "launching kernels without bounds checks")]
 
+mod gate;
 mod sums;
 mod weights;
 
@@ -16,7 +17,8 @@ use crate::conv::{conv_bidirectional, conv_bidirectional_backward, tap_gradients
 use crate::cube::dense;
 use crate::matmul::cube::{Matrix, Output, activations, multiply, weight_gradient_parts};
 use crate::op::{Forward, FusedOp, Tensors};
-use crate::scan::{ScanArguments, ScanPasses, Wanted, scan_passes, scan_results};
+use crate::scan::{ScanArguments, ScanPasses, ScanSpec, Wanted, scan_passes, scan_results};
+use gate::{gate, gate_backward};
 use sums::{WeightParts, add_token_parts};
 use weights::{Forms, Weights, forms};
 
@@ -39,6 +41,8 @@ pub(crate) struct Saved {
     weights: Forms,
     /// Absent if the backward pass recomputes them.
     chunk_states: Option<CubeTensor>,
+    /// The result, which what follows keeps as well.
+    y: CubeTensor,
 }
 
 /// Sizes of a call, and shapes of its buffers.
@@ -100,6 +104,11 @@ impl Sizes {
         view(of, which * self.d_inner, &shape, &[self.len * width, width, 1])
     }
 
+    /// The scans of both directions.
+    fn scan(&self) -> ScanSpec {
+        ScanSpec { has_z: false, ..self.spec.scan() }
+    }
+
     fn both(&self) -> [usize; 3] {
         [2 * self.batch, self.len, self.d_inner]
     }
@@ -134,7 +143,8 @@ impl Sizes {
             b: self.states(projected, 0),
             c: self.states(projected, 1),
             d: weights.d.clone(),
-            z: self.half(xz, 1),
+            // Absent: the gate is outside of the scans.
+            z: view(xz, 0, &[1; 3], &[1; 3]),
             delta_bias: weights.delta_bias.clone(),
         }
     }
@@ -169,8 +179,9 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         sizes.multiply(&sizes.per_direction(&u), &weights.x_proj, &out, Output::Overwrite);
         let arguments = sizes.scan_arguments(&xz, &u, &projected, &weights);
         let wanted = Wanted { chunk_states: save && !self.recompute, ..Wanted::default() };
-        let (y, _, chunk_states) = scan_results(arguments, self.scan(), wanted);
-        let saved = Saved { projected, weights: forms, chunk_states };
+        let (both, _, chunk_states) = scan_results(arguments, sizes.scan(), wanted);
+        let y = gate(&both, &sizes.half(&xz, 1), 2 * sizes.d_inner);
+        let saved = Saved { projected, weights: forms, chunk_states, y: y.clone() };
         (y, [], save.then_some((inputs, saved)))
     }
 
@@ -181,24 +192,25 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         _wanted: [bool; INPUTS],
     ) -> [Option<CubeTensor>; INPUTS] {
         let xz = dense(inputs[0].clone());
-        let Saved { projected, weights, chunk_states } = saved;
+        let Saved { projected, weights, chunk_states, y } = saved;
         let weights = Weights::new(&inputs, weights);
         let sizes = Sizes::new(&xz, &weights, self);
         let u = sizes.convolved(&xz, &weights);
         let arguments = sizes.scan_arguments(&xz, &u, &projected, &weights);
         let chunk_states = chunk_states.unwrap_or_else(|| {
             let wanted = Wanted { chunk_states: true, ..Wanted::default() };
-            let (_, _, chunk_states) = scan_results(arguments.clone(), self.scan(), wanted);
+            let (_, _, chunk_states) = scan_results(arguments.clone(), sizes.scan(), wanted);
             chunk_states.expect("invariant: a forward pass that saves returns what it saved")
         });
         let grad_projected = activations(&xz, [2, sizes.tokens(), sizes.pitch()], self.precision);
         let into = [sizes.states(&grad_projected, 0), sizes.states(&grad_projected, 1)];
-        let ScanPasses { grad_u, grad_delta, grad_z, partial } =
-            scan_passes(grad, arguments, chunk_states, self.scan(), into.each_ref());
-        let [of_b, of_c, of_a, of_d, of_bias] = partial;
         let grad_xz = activations(&xz, xz.shape(), self.precision);
-        let gate = sizes.half(&grad_xz, 1);
-        add_token_parts([of_b, of_c], into.each_ref(), grad_z, &gate, 2 * sizes.d_inner);
+        let [z, grad_z] = [&xz, &grad_xz].map(|of| sizes.half(of, 1));
+        let of_sum = gate_backward(dense(grad), y, &z, &grad_z, 2 * sizes.d_inner);
+        let ScanPasses { grad_u, grad_delta, partial, .. } =
+            scan_passes(of_sum, arguments, chunk_states, sizes.scan(), into.each_ref());
+        let [of_b, of_c, of_a, of_d, of_bias] = partial;
+        add_token_parts([of_b, of_c], into.each_ref());
 
         let (of_delta, of_u) = (sizes.per_direction(&grad_delta), sizes.per_direction(&grad_u));
         let of_steps = sizes.columns(&grad_projected, sizes.dt_rank);

@@ -1,6 +1,5 @@
 //! The sums of a backward pass, each in the order of its operation, in two launches.
 
-use burn::backend::TensorMetadata;
 use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
@@ -202,82 +201,51 @@ impl WeightParts {
     }
 }
 
-/// Adds the parts of the gradients of B and C, and both directions' gradients of the gate; the
-/// cubes of C come after those of B, those of the gate last.
-#[cube(launch_unchecked, address_type = "dynamic")]
-#[expect(clippy::too_many_arguments, reason = "three sums in one launch")]
-fn add_token_gradients<F: Float, N: Size>(
+/// Adds the parts of the gradients of B and C; the cubes of C come after those of B.
+#[cube(launch_unchecked)]
+fn add_token_gradients<F: Float>(
     part_b: &[f32],
     part_c: &[f32],
-    both: &[Vector<F, N>],
     b: &mut [F],
     c: &mut [F],
-    z: &mut [Vector<F, N>],
     table_b: Table,
     table_c: Table,
-    first_cube: u32,
-    half: usize,
-    columns: usize,
-    pitch: usize,
     #[define(F)] _dtype: ElemType,
 ) {
     let mut sums = Shared::<[f32]>::new_slice(UNITS);
-    if CUBE_POS_X >= first_cube {
-        let at = (CUBE_POS_X - first_cube) as usize * UNITS + UNIT_POS as usize;
-        if at < half {
-            let sum = Vector::<f32, N>::cast_from(both[at]) + Vector::cast_from(both[half + at]);
-            z[at / columns * pitch + at % columns] = Vector::cast_from(sum);
-        }
-    } else if CUBE_POS_X >= table_c.first_cube {
+    if CUBE_POS_X >= table_c.first_cube {
         add_table::<F>(part_c, c, &table_c, 1, 1, &mut sums);
     } else {
         add_table::<F>(part_b, b, &table_b, 1, 1, &mut sums);
     }
 }
 
-/// Adds the parts of the gradients of B and C into `into`, and the halves of `both [2·B, L, D]`,
-/// the gradients of the gate, into `z`, whose row stride is `pitch`.
+/// Adds the parts of the gradients of B and C into `into`.
 pub(super) fn add_token_parts(
     [(part_b, sizes_b), (part_c, sizes_c)]: [Partial; 2],
     into: [&CubeTensor; 2],
-    both: CubeTensor,
-    z: &CubeTensor,
-    pitch: usize,
 ) {
-    let [batches, len, columns] = both.shape().dims();
-    let lanes = crate::cube::halves::lanes_of(columns, z, pitch);
-    let half = batches / 2 * len * columns / lanes;
     let (table_b, first_c) = table(sizes_b, 0);
-    let (table_c, first_z) = table(sizes_c, first_c);
-    let client = z.client.clone();
-    let address = [&both, z].map(CubeTensor::required_address_type).into_iter().max();
+    let (table_c, cubes) = table(sizes_c, first_c);
+    let client = into[0].client.clone();
+    let dtype = elem(into[0]);
     let [b, c] = into.map(|to| to.clone().into_buffer_arg());
-    let dtype = elem(z);
-    // SAFETY: every table has the sizes of its buffers; `both` is dense, and `z` has a row of
-    // `columns` for each row of its first half; units beyond do nothing.
+    // SAFETY: every table has the sizes of its buffers.
     unsafe {
         add_token_gradients::launch_unchecked(
             &client,
-            CubeCount::Static((first_z + half.div_ceil(UNITS)) as u32, 1, 1),
+            CubeCount::Static(cubes as u32, 1, 1),
             CubeDim::new_1d(UNITS as u32),
-            address.unwrap_or_default(),
-            lanes,
             part_b.into_buffer_arg(),
             part_c.into_buffer_arg(),
-            both.into_buffer_arg(),
             b,
             c,
-            z.clone().into_buffer_arg(),
             table_b,
             table_c,
-            first_z as u32,
-            half,
-            columns / lanes,
-            pitch / lanes,
             dtype,
         );
     }
 }
 
 #[cfg(all(test, feature = "wgpu"))]
-mod tests;
+pub(super) mod tests;

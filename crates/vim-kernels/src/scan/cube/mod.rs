@@ -52,6 +52,7 @@ impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
         let saved = save.then(|| inputs.clone());
         let wanted = Wanted { last_state: true, chunk_states: save };
         let (y, last_state, chunk_states) = scan_results(inputs, self, wanted);
+        let y = if self.bidirectional { sum_of_directions(&y) } else { y };
         (y, [last_state], saved.zip(chunk_states))
     }
 
@@ -71,7 +72,8 @@ impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
     }
 }
 
-/// `y` of a scan, its last state, which has one element unless `wanted`, and its chunk states.
+/// `y` of a scan, separate for each direction where two run at once, its last state, which has one
+/// element unless `wanted`, and its chunk states.
 pub(crate) fn scan_results(
     arguments: ScanArguments<CubeBackend>,
     spec: ScanSpec,
@@ -130,7 +132,6 @@ pub(crate) fn scan_results(
             );
         }
     }
-    let y = if spec.bidirectional { sum_of_directions(&y) } else { y };
     (y, last_state, save.then_some(chunk_states))
 }
 

@@ -1,0 +1,54 @@
+use super::*;
+use crate::mixer_inner::cube::sums::tests::{on_device, values};
+
+/// B, L and D.
+const SIZES: [usize; 3] = [2, 7, 3];
+
+/// Gates of every size, 0 among them.
+const GATES: [f32; 9] = [0.0, -0.0, 1e-30, -1e-6, 0.3, -2.0, 17.0, -60.0, 90.0];
+
+fn at(of: &[f32], i: usize) -> f64 {
+    f64::from(of[i])
+}
+
+#[test]
+fn gradients_are_those_of_the_gated_sum() {
+    let [batch, len, d] = SIZES;
+    let count = batch * len * d;
+    let numbers = |count: usize, seed: f32| -> Vec<f32> {
+        (0..count).map(|i| (i as f32 * 0.37 + seed).sin()).collect()
+    };
+    let (both, grad) = (numbers(2 * count, 1.0), numbers(count, 2.0));
+    let z: Vec<f32> = (0..count).map(|i| GATES[i % GATES.len()]).collect();
+    // z lies in the first half of rows of 2·D.
+    let mut rows = vec![9.0; 2 * count];
+    for (row, z) in rows.chunks_exact_mut(2 * d).zip(z.chunks_exact(d)) {
+        row[..d].copy_from_slice(z);
+    }
+    let gates = on_device(rows, [2 * count]);
+    let grad_z = on_device(vec![9.0; 2 * count], [2 * count]);
+    let whole = on_device(both.clone(), [2 * batch, len, d]);
+    let y = gate(&whole, &gates, 2 * d);
+    let of_y = on_device(grad.clone(), [batch, len, d]);
+    let of_sum = gate_backward(of_y, y.clone(), &gates, &grad_z, 2 * d);
+    let [y, of_sum, of_z] = [&y, &of_sum, &grad_z].map(values);
+    for i in 0..count {
+        let (sum, grad, z) = (at(&both, i) + at(&both, count + i), at(&grad, i), at(&z, i));
+        let logistic = 1.0 / (1.0 + (-z).exp());
+        let slope = logistic * (1.0 + z * (1.0 - logistic));
+        let row = i / d * 2 * d + i % d;
+        let pairs = [
+            ("y", at(&y, i), sum * z * logistic),
+            ("of the sum", at(&of_sum, i), grad * z * logistic),
+            ("of z", at(&of_z, row), grad * sum * slope),
+        ];
+        for (what, got, want) in pairs {
+            // Roundings of f32, also of a difference of two halves, and e⁻⁶⁰·60 = 5·10⁻²⁵.
+            assert!(
+                (got - want).abs() <= 3e-6 * want.abs() + 1e-11,
+                "{what} {z}: {got} for {want}"
+            );
+        }
+        assert_eq!(of_z[i / d * 2 * d + d + i % d], 9.0, "the other half is left");
+    }
+}
