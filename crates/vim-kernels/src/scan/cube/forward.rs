@@ -66,6 +66,16 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                 }
             }
             let now = take_chunk::<F, FB, FC>(&mut ahead, tensors, begin, plan.gated(), &pos);
+            // What the passes before left, before the first token is written: a load does not pass
+            // a store that it may depend on.
+            let mut left = Array::<f32>::new(CHUNK);
+            if comptime!(!plan.first) {
+                #[unroll]
+                for j in 0..CHUNK {
+                    let index = token_index(min(begin + j, pos.end - 1), &pos);
+                    left[j] = load_split::<F>(y, rest, index, plan);
+                }
+            }
             // Steps past the end have size zero and change nothing: without a branch between
             // tokens, their softplus and gates overlap.
             #[unroll]
@@ -82,6 +92,8 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                 let row = (chunk + j) * plan.states;
                 let sum = forward_step(&mut h, &rates, &shared, row, size, u, plan);
                 let z = f32::cast_from(now.z[j]);
+                let sum = if comptime!(plan.two_way()) { sum * 0.5f32 } else { sum };
+                let sum = if comptime!(plan.first) { sum } else { sum + left[j] };
                 write_token::<F>(y, rest, sum, u, z, skip, begin + j, in_bounds, &pos);
             }
             chunk += CHUNK;
@@ -102,7 +114,7 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     }
 }
 
-/// Writes the output of a token from `Σ c·h`, or this pass's part of it.
+/// Writes the output of a token from `sum`, that of all passes so far.
 #[cube]
 fn write_token<F: Float>(
     y: &mut [F],
@@ -117,12 +129,8 @@ fn write_token<F: Float>(
 ) {
     let plan = comptime!(pos.plan);
     let index = token_index(min(step, pos.end - 1), pos);
-    let mut out = if comptime!(plan.two_way()) { sum * 0.5f32 } else { sum };
-    if comptime!(!plan.first) {
-        out += load_split::<F>(y, rest, index, plan);
-    }
     if comptime!(plan.last) {
-        out += skip * u;
+        let mut out = sum + skip * u;
         if comptime!(plan.spec.has_z) {
             out *= z * sigmoid(z, plan.ptx);
         }
@@ -131,7 +139,7 @@ fn write_token<F: Float>(
         }
     } else {
         if pos.active && in_bounds {
-            store_split::<F>(y, rest, index, out, plan);
+            store_split::<F>(y, rest, index, sum, plan);
         }
     }
 }
