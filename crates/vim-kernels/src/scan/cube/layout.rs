@@ -210,8 +210,7 @@ pub(super) struct Layout {
     pub(super) shape: Shape,
     /// Strips of channels in a group, a cube's each.
     pub(super) strips: usize,
-    /// Sweeps, each of which is a pass. The backward scan takes both ways of a two-way method in
-    /// one.
+    /// Sweeps, each a pass; the backward scan takes both ways of a two-way method in one.
     sweeps: usize,
     /// Passes over the states in a sweep.
     state_passes: usize,
@@ -232,7 +231,9 @@ pub(crate) struct Wanted {
 #[derive(Clone, Copy)]
 pub(super) struct Pass {
     sweep: usize,
-    part: usize,
+    /// Its states.
+    pub(super) first_state: usize,
+    pub(super) end_state: usize,
     first: bool,
     last: bool,
 }
@@ -258,8 +259,7 @@ impl Layout {
         let planes = has_planes(&arguments.u.client);
         let chunk = chunk(spec);
         let sweeps = if backward { 1 } else { spec.sweeps() };
-        // The backward pass stores a chunk's states in shared memory, four bytes each; those of
-        // two ways for half as many tokens.
+        // The backward pass stores a chunk's states in shared memory, four bytes each.
         let fits = |units: usize| {
             let saved = CHUNK * states * units * size_of::<f32>();
             let sums = if planes { 32 * units } else { 2 * states * (units + CHUNK) * 4 };
@@ -320,7 +320,8 @@ impl Layout {
         (0..count)
             .map(|i| Pass {
                 sweep: i / self.state_passes,
-                part: i % self.state_passes,
+                first_state: i % self.state_passes * self.plan.states,
+                end_state: self.shape.d_state.min((i % self.state_passes + 1) * self.plan.states),
                 first: i == 0,
                 last: i + 1 == count,
             })
@@ -347,7 +348,7 @@ impl Layout {
             d_inner as u32,
             d_state as u32,
             groups as u32,
-            (pass.part * self.plan.states) as u32,
+            pass.first_state as u32,
             self.segment as u32,
         )
     }
@@ -380,10 +381,9 @@ fn copy_width(arguments: &ScanArguments<CubeBackend>, per_group: usize) -> usize
         let [batch, token, _] = t.meta.strides()[..] else { return false };
         begin.is_multiple_of(16) && batch.is_multiple_of(width) && token.is_multiple_of(width)
     };
-    // An absent z is one element, which nothing reads.
-    let z = &arguments.z;
-    let absent = z.meta.shape().num_elements() == 1;
-    let all = fits(&arguments.u) && fits(&arguments.delta) && (absent || fits(z));
+    // Nothing reads the one element of an absent z.
+    let absent = arguments.z.meta.shape().num_elements() == 1;
+    let all = fits(&arguments.u) && fits(&arguments.delta) && (absent || fits(&arguments.z));
     if per_group.is_multiple_of(width) && all { width } else { 0 }
 }
 

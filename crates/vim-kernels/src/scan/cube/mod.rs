@@ -96,7 +96,7 @@ pub(crate) fn scan_results(
     let rest = rest_of(&arguments.u, passes.len());
     for pass in passes {
         let plan = layout.plan(pass, wanted);
-        let carry = carried_states(like, layout, false, |carry, product| {
+        let carry = carried_states(like, layout, pass, false, |carry, product| {
             // SAFETY: every index is below the sizes that the buffers were allocated with, which
             // `selective_scan` checked against the arguments' shapes.
             unsafe {
@@ -213,7 +213,7 @@ pub(crate) fn scan_passes(
     let [f, fb, fc] = [like, &arguments.b, &arguments.c].map(elem);
     for pass in passes {
         let plan = layout.plan(pass, Wanted::default());
-        let carry = carried_states(like, layout, true, |carry, product| {
+        let carry = carried_states(like, layout, pass, true, |carry, product| {
             // SAFETY: every index is below the sizes that the buffers were allocated with, which
             // `selective_scan` checked against the arguments' shapes.
             unsafe {
@@ -302,7 +302,7 @@ fn reverse_way(
     let client = &like.client;
     let [f, fb, fc] = [like, &arguments.b, &arguments.c].map(elem);
     let plan = layout.plan(pass, Wanted::default());
-    let returning = carried_states(like, layout, true, |carry, product| {
+    let returning = carried_states(like, layout, pass, true, |carry, product| {
         // SAFETY: every index is below the sizes that the buffers were allocated with, which
         // `selective_scan` checked against the arguments' shapes.
         unsafe {
@@ -319,7 +319,7 @@ fn reverse_way(
             );
         }
     });
-    let carry = carried_states(like, layout, false, |carry, product| {
+    let carry = carried_states(like, layout, pass, false, |carry, product| {
         // SAFETY: as above.
         unsafe {
             segment_outflows::launch_unchecked(

@@ -11,7 +11,7 @@ use super::coords::{
     unit_bias, unit_coords, unit_state_terms,
 };
 use super::forward_step::{Projections, get, set, sigmoid, state_terms, step_size, step_states};
-use super::layout::{CHUNK, Layout, ScanPlan, Shape};
+use super::layout::{CHUNK, Layout, Pass, ScanPlan, Shape};
 use crate::cube::empty;
 use crate::real::Traced;
 
@@ -69,6 +69,7 @@ pub(crate) fn segment_ends<F: Float, FB: Float, FC: Float>(
 pub(super) fn carried_states(
     like: &CubeTensor,
     layout: Layout,
+    pass: Pass,
     backwards: bool,
     run: impl FnOnce(CubeTensor, CubeTensor),
 ) -> CubeTensor {
@@ -93,6 +94,10 @@ pub(super) fn carried_states(
             begins.clone().into_buffer_arg(),
             layout.segments() as u32,
             width as u32,
+            d_inner as u32,
+            d_state as u32,
+            pass.first_state as u32,
+            pass.end_state as u32,
             backwards,
         );
     }
@@ -101,19 +106,25 @@ pub(super) fn carried_states(
 
 /// Turns states at the ends of segments into states at their beginnings: `begins[k] ← s`,
 /// `s ← product[k]·s + ends[k]`. One unit for each of the `width` (batch, state, channel); from the
-/// last segment on if `backwards`.
+/// last segment on if `backwards`. States that are not of the pass are left: nothing wrote them.
 #[cube(launch_unchecked)]
+#[expect(clippy::too_many_arguments, reason = "sizes, and which states")]
 pub(crate) fn carry_over(
     ends: &[f32],
     product: &[f32],
     begins: &mut [f32],
     segments: u32,
     width: u32,
+    d_inner: u32,
+    d_state: u32,
+    first_state: u32,
+    end_state: u32,
     #[comptime] backwards: bool,
 ) {
     let i = ABSOLUTE_POS;
     let width = width as usize;
-    if i < width {
+    let state = i as u32 / d_inner % d_state;
+    if i < width && state >= first_state && state < end_state {
         let segments = segments as usize;
         let mut state = 0.0f32;
         let mut first = 0usize;
