@@ -24,7 +24,8 @@
 #   ranks-nodes  two supervisors as of two nodes, with a GPU each, over NCCL's sockets: the same bytes as one rank?
 #   memory       a batch that fits no GPU: one line that says what would fit, exit code 71
 #   sanitize     the parts memcheck, racecheck, synccheck and initcheck: the kernels of `verify --quick` under these tools of
-#                NVIDIA's compute-sanitizer; one that refuses the GPU, or is not there, fails and says NOT RUN
+#                NVIDIA's compute-sanitizer; one that refuses the GPU, or is not there, fails and says NOT RUN. Kernels load and
+#                run many times slower under them: METHODS=zoh takes these methods alone
 #   bench        inference of every method, batches 1 to 512, and the tables of `bench compare`
 #
 # Without names all parts run but `sanitize`. DIR gets a log of each part; the last lines say which passed. GPU=cuda:1 takes another GPU.
@@ -265,8 +266,8 @@ sanitize() { # TOOL
     return 1
   fi
   for shard in $(seq "$shards"); do
-    timeout 500 "$tool" --tool "$1" --error-exitcode 99 "$binary" verify --device "$gpu" --quick --dtype all --shard "$shard/$shards" \
-      > "$out/$1-$shard.log" 2>&1 &
+    timeout 3500 "$tool" --tool "$1" --error-exitcode 99 "$binary" verify --device "$gpu" --quick --dtype all \
+      ${METHODS:+--methods "$METHODS"} --shard "$shard/$shards" > "$out/$1-$shard.log" 2>&1 &
     pids+=($!)
   done
   for shard in $(seq "$shards"); do
@@ -287,7 +288,8 @@ limit() {
     start | doctor | verify | loop) echo 420 ;;
     golden | memory | recompute) echo 120 ;;
     methods | storm) echo 300 ;;
-    precisions | bench | ranks-* | memcheck | racecheck | synccheck | initcheck) echo 580 ;;
+    precisions | bench | ranks-*) echo 580 ;;
+    memcheck | racecheck | synccheck | initcheck) echo 3600 ;;
     *) refuse "no part is called $1; --help has them" ;;
   esac
 }
