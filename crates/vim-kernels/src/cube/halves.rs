@@ -29,14 +29,14 @@ fn add_halves_kernel<F: Float, N: Size>(
     }
 }
 
-/// Elements of a vector of `columns` in rows of `sum` with stride `pitch`.
-pub(crate) fn lanes_of(columns: usize, sum: &CubeTensor, pitch: usize) -> usize {
-    let begin = sum.handle.offset_start.unwrap_or(0) as usize / sum.dtype.size();
+/// Elements of a vector of `columns` in `rows` with stride `pitch`.
+pub(crate) fn lanes_of(columns: usize, rows: &CubeTensor, pitch: usize) -> usize {
+    let begin = rows.handle.offset_start.unwrap_or(0) as usize / rows.dtype.size();
     [8, 4]
         .into_iter()
         .find(|&n| {
             [columns, pitch, begin].iter().all(|x| x.is_multiple_of(n))
-                && n * sum.dtype.size() <= 16
+                && n * rows.dtype.size() <= 16
         })
         .unwrap_or_else(|| {
             if begin.is_multiple_of(2) && pitch.is_multiple_of(2) { lanes(columns, 2) } else { 1 }

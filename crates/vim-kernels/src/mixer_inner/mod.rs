@@ -89,8 +89,8 @@ fused_op! {
 /// `causal_conv1d_bidirectional` with silu on the first half of `xz`, the projections `x_proj` and
 /// `dt_proj`, then `selective_scan_bidirectional`, gated by the second half. One node of the graph,
 /// which saves `xz`, the projections, the prepared weights and the chunk states, in the type of
-/// `xz`. The backward pass recomputes the convolutions and the step sizes. Nothing is concatenated.
-/// On a CPU each image goes through all of it in the cache of a core.
+/// `xz`, and on a GPU its result. The backward pass recomputes the convolutions and the step sizes.
+/// Nothing is concatenated. On a CPU each image goes through all of it in the cache of a core.
 ///
 /// With `recompute` the backward pass also recomputes the chunk states, most of the saved memory.
 ///

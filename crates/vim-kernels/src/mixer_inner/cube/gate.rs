@@ -18,7 +18,7 @@ use crate::cube::{cubes, elem, empty, has_ptx};
 /// Units of a cube.
 const UNITS: u32 = 256;
 
-/// The least |z|; y errs by half of it times s, which no sum of f32 shows.
+/// The least |z|; y errs by less than it times s, which no sum of f32 shows.
 const LEAST: f32 = 1e-12;
 
 /// `z`, or [`LEAST`] where it is nearer to 0.
@@ -134,7 +134,9 @@ pub(super) fn gate_backward(
 ) -> CubeTensor {
     let [batch, len, columns] = y.shape().dims();
     let into = empty(&y, [batch, len, columns], y.dtype);
-    let lanes = lanes_of(columns, z, pitch).min(lanes_of(columns, grad_z, pitch));
+    let dense = [&grad_y, &y].map(|of| lanes_of(columns, of, columns));
+    let lanes = dense.into_iter().fold(lanes_of(columns, z, pitch), usize::min);
+    let lanes = lanes.min(lanes_of(columns, grad_z, pitch));
     let half = batch * len * columns / lanes;
     let client = y.client.clone();
     let address = [&y, z].map(CubeTensor::required_address_type).into_iter().max();

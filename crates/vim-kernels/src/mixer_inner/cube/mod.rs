@@ -104,7 +104,7 @@ impl Sizes {
         view(of, which * self.d_inner, &shape, &[self.len * width, width, 1])
     }
 
-    /// The scans of both directions.
+    /// The scans of both directions, without the gate.
     fn scan(&self) -> ScanSpec {
         ScanSpec { has_z: false, ..self.spec.scan() }
     }

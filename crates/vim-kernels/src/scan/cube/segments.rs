@@ -123,8 +123,8 @@ pub(crate) fn carry_over(
 ) {
     let i = ABSOLUTE_POS;
     let width = width as usize;
-    let state = i as u32 / d_inner % d_state;
-    if i < width && state >= first_state && state < end_state {
+    let number = i as u32 / d_inner % d_state;
+    if i < width && number >= first_state && number < end_state {
         let segments = segments as usize;
         let mut state = 0.0f32;
         let mut first = 0usize;

@@ -1,8 +1,8 @@
 use super::*;
 use crate::mixer_inner::cube::sums::tests::{on_device, values};
 
-/// B, L and D.
-const SIZES: [usize; 3] = [2, 7, 3];
+/// B and L.
+const SIZES: [usize; 2] = [2, 7];
 
 /// Gates of every size, 0 among them.
 const GATES: [f32; 9] = [0.0, -0.0, 1e-30, -1e-6, 0.3, -2.0, 17.0, -60.0, 90.0];
@@ -11,9 +11,14 @@ fn at(of: &[f32], i: usize) -> f64 {
     f64::from(of[i])
 }
 
+// One channel, two and four to a vector.
 #[test]
 fn gradients_are_those_of_the_gated_sum() {
-    let [batch, len, d] = SIZES;
+    [3, 6, 8].into_iter().for_each(check);
+}
+
+fn check(d: usize) {
+    let [batch, len] = SIZES;
     let count = batch * len * d;
     let numbers = |count: usize, seed: f32| -> Vec<f32> {
         (0..count).map(|i| (i as f32 * 0.37 + seed).sin()).collect()
@@ -43,11 +48,11 @@ fn gradients_are_those_of_the_gated_sum() {
             ("of z", at(&of_z, row), grad * sum * slope),
         ];
         for (what, got, want) in pairs {
-            // Roundings of f32, also of a difference of two halves, and e⁻⁶⁰·60 = 5·10⁻²⁵.
-            assert!(
-                (got - want).abs() <= 3e-6 * want.abs() + 1e-11,
-                "{what} {z}: {got} for {want}"
-            );
+            // Roundings of f32; WGSL's exponential errs by 3 + 2·|x| of them. Absolute where z
+            // counts as 10⁻¹².
+            let share = if z.abs() > 20.0 { 3e-5 } else { 3e-6 };
+            let most = share * want.abs() + if z.abs() < 1e-11 { 1e-11 } else { 0.0 };
+            assert!((got - want).abs() <= most, "{what} {z}: {got} for {want}");
         }
         assert_eq!(of_z[i / d * 2 * d + d + i % d], 9.0, "the other half is left");
     }
