@@ -161,14 +161,15 @@ fn fused<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
     if FMA { a.mul_add(b, c) } else { a * b + c }
 }
 
-/// eˣ within 2 units in the last place; 0 below −87, ∞ above 88.72.
+/// eˣ within 2 units in the last place; 0 below −87.6, ∞ above 88.3.
 ///
 /// x = n·ln 2 + r with |r| ≤ ½ ln 2; e^r by the polynomial of Cephes' `expf` (Moshier), 2ⁿ by its
 /// bits.
 #[inline(always)]
 fn exp<const FMA: bool>(x: f32) -> f32 {
-    const LOW: f32 = -87.336_55;
-    const HIGH: f32 = 88.722_84;
+    // 2ⁿ is 0 at the least n, −127, and ∞ at the most, 128.
+    const LOW: f32 = -88.0;
+    const HIGH: f32 = 89.0;
     // Adding 1.5·2²³ rounds to an integer and leaves it in the low bits.
     const MAGIC: f32 = 12_582_912.0;
     const LN2_HIGH: f32 = 0.693_359_4;
@@ -185,10 +186,8 @@ fn exp<const FMA: bool>(x: f32) -> f32 {
         p = fused::<FMA>(p, r, c);
     }
     let e = fused::<FMA>(p, r * r, r) + 1.0;
-    // Half of 2ⁿ, as 2ⁿ itself overflows at n = 128 although the product does not.
-    let exponent = shifted.to_bits().wrapping_sub(MAGIC.to_bits()).wrapping_add(126);
-    let value = e * f32::from_bits(exponent << 23) * 2.0;
-    if x > HIGH { f32::INFINITY } else { value }
+    // The shift drops all of `MAGIC`'s bits.
+    e * f32::from_bits((shifted.to_bits() << 23).wrapping_add(127 << 23))
 }
 
 impl<const FMA: bool> Real for Lanes<FMA> {
@@ -305,7 +304,7 @@ mod tests {
     // those.
     #[test]
     fn transcendental_functions_reach_f32_precision() {
-        assert!(worst(Real::exp, f64::exp, -86.0, 88.7) < 2.5e-7);
+        assert!(worst(Real::exp, f64::exp, -86.0, 88.3) < 2.5e-7);
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
         assert!(worst(softplus, |x| x.exp().ln_1p(), -86.0, 80.0) < 4e-7);
         assert!(worst(softplus_slope, sigmoid, -80.0, 80.0) < 4e-7);

@@ -98,7 +98,9 @@ fn outline(edges: [f32; 4]) -> InstanceMask {
 /// `[B, 3, H, W]` of normally distributed numbers.
 pub fn images(count: usize, size: ImageSize, device: &Device) -> Tensor<4> {
     let shape = [count, 3, size.height, size.width];
-    Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
+    // Made as one row: CubeCL would pad the rows of pixels, which no batch of `train` has.
+    let elements: usize = shape.iter().product();
+    Tensor::<1>::random([elements], Distribution::Normal(0.0, 1.0), device).reshape(shape)
 }
 
 fn labels(count: usize, classes: usize, device: &Device) -> Tensor<1, Int> {

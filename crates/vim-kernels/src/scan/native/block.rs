@@ -105,22 +105,43 @@ impl<const FMA: bool> Block<FMA> {
         h: &mut [Lanes<FMA>],
         decays: &mut [Lanes<FMA>],
     ) -> Lanes<FMA> {
+        let [b, c] = self.projections(inputs, batch, token, strip);
+        let y = match (b, c) {
+            // A loop of its own, in which nothing asks whether they are constant.
+            (TokenProjection::Row(b), TokenProjection::Row(c)) => {
+                let (b, c) = (&b[..h.len()], &c[..h.len()]);
+                let at = |n| [Lanes::splat(b[n]), Lanes::splat(c[n])];
+                self.states::<METHOD, SERIES>(token, h, decays, at)
+            }
+            (b, c) => self.states::<METHOD, SERIES>(token, h, decays, |n| [b.at(n), c.at(n)]),
+        };
+        y * Lanes::splat(inputs.spec.sweep_weight())
+    }
+
+    /// The states of [`Block::step`], with `at` for B and C of a state: the sum of `c·h`.
+    #[inline(always)]
+    fn states<const METHOD: usize, const SERIES: usize>(
+        &self,
+        token: usize,
+        h: &mut [Lanes<FMA>],
+        decays: &mut [Lanes<FMA>],
+        at: impl Fn(usize) -> [Lanes<FMA>; 2],
+    ) -> Lanes<FMA> {
         let method = const { Discretization::VARIANTS[METHOD] };
         let series = const { Series::VARIANTS[SERIES] };
         let (delta, u) = (self.delta[token], self.u[token]);
-        let [b, c] = self.projections(inputs, batch, token, strip);
-        let d_state = inputs.sizes.d_state;
-        let (h, a) = (&mut h[..d_state], &self.a[..d_state]);
+        let a = &self.a[..h.len()];
         let mut y = Lanes::ZERO;
-        for n in 0..d_state {
+        for n in 0..h.len() {
             let step = discretize(method, series, delta, a[n]);
             if let Some(decay) = decays.get_mut(n) {
                 *decay = step.a_bar;
             }
-            h[n] = step.a_bar.fma(h[n], step.b_bar * (b.at(n) * u));
-            y = c.at(n).fma(h[n], y);
+            let [b, c] = at(n);
+            h[n] = step.a_bar.fma(h[n], step.b_bar * (b * u));
+            y = c.fma(h[n], y);
         }
-        y * Lanes::splat(inputs.spec.sweep_weight())
+        y
     }
 
     /// B and C of a token.
