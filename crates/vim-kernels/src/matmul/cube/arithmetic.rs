@@ -2,6 +2,7 @@
 
 use burn::backend::DispatchDevice;
 use burn::tensor::Device;
+use burn_cubecl::CubeDevice;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
 use cubecl::ir::features::MmaConfig;
@@ -45,12 +46,12 @@ impl Arithmetic {
     }
 }
 
-/// Whether the device's tensor cores multiply bf16 in the shape that the kernels use.
+/// Whether the device's tensor cores multiply bf16 in the shape that the kernels use, in PTX.
 pub(crate) fn has_tensor_cores(device: &Device) -> bool {
     let DispatchDevice::Cube(device) = device.clone().inner().as_dispatch().clone() else {
         return false;
     };
-    has_mma(&device.client(), FloatKind::BF16, 16)
+    matches!(device, CubeDevice::Cuda(_)) && has_mma(&device.client(), FloatKind::BF16, 16)
 }
 
 /// Whether tensor cores multiply 16 rows by 8 columns, `k` terms at a time.

@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "launching a kernel without bounds checks")]
 
 pub(crate) mod arithmetic;
+mod bf16;
 pub(crate) mod copies;
 mod fallback;
 mod matrix;

@@ -7,9 +7,10 @@
 use cubecl::cmma::{self, MatrixIdent};
 use cubecl::prelude::*;
 
+use super::bf16::{multiply_add, packed};
 use super::copies::{commit_copies, copy_lhs, wait_copies};
 use super::plan::{Extents, MatmulPlan};
-use super::right_fragments::{Eight, Two, copy_right, distance, load_right};
+use super::right_fragments::{Eight, copy_right, distance, load_right};
 use super::tile::plane_begin;
 
 /// As [`super::weight_stationary::weight_stationary`]; both matrices are copied without registers.
@@ -109,7 +110,7 @@ fn copy_rows<S: Float, N: Size>(
 fn multiply_rows<S: Float, O: Float, NO: Size>(
     staged: &Shared<[Eight<S>]>,
     stage: usize,
-    right: &Array<Two<S>>,
+    right: &Array<Vector<u32, Const<2>>>,
     bias: &[f32],
     out: &mut [Vector<O, NO>],
     base: usize,
@@ -154,13 +155,13 @@ fn multiply_rows<S: Float, O: Float, NO: Size>(
     }
     #[unroll]
     for i in 0..comptime!(plane_rows / 16) {
-        let mut sums = Array::<Vector<f32, Const<2>>>::new(comptime!(n_frags * 2));
+        let mut sums = Array::<Vector<f32, Const<4>>>::new(n_frags);
         #[unroll]
-        for j in 0..comptime!(n_frags * 2) {
+        for j in 0..n_frags {
             sums[j] = Vector::new(0.0f32);
         }
-        // Two sets: the current sixteen terms and the next.
-        let mut left = Array::<Two<S>>::new(8usize);
+        // The current sixteen terms and the next.
+        let mut left = Array::<Vector<u32, Const<4>>>::new(2usize);
         #[unroll]
         for turn in 0..comptime!(steps + 1) {
             if comptime!(turn < steps) {
@@ -171,28 +172,14 @@ fn multiply_rows<S: Float, O: Float, NO: Size>(
                     4usize,
                     false,
                 );
-                #[unroll]
-                for r in 0..4usize {
-                    left[comptime!(turn % 2 * 4 + r)] = loaded[r];
-                }
+                left[comptime!(turn % 2)] = packed::<S, Const<2>, Const<4>>(&loaded, 0usize);
             }
             if comptime!(turn > 0) {
-                let mut rows = Array::<Two<S>>::new(4usize);
-                #[unroll]
-                for r in 0..4usize {
-                    rows[r] = left[comptime!((turn + 1) % 2 * 4 + r)];
-                }
+                let rows = left[comptime!((turn + 1) % 2)];
                 #[unroll]
                 for j in 0..n_frags {
-                    let mut both = Array::<Two<S>>::new(2usize);
-                    both[0] = right[comptime!(((turn - 1) * n_frags + j) * 2)];
-                    both[1] = right[comptime!(((turn - 1) * n_frags + j) * 2 + 1)];
-                    let mut sum = Array::<Vector<f32, Const<2>>>::new(2usize);
-                    sum[0] = sums[comptime!(j * 2)];
-                    sum[1] = sums[comptime!(j * 2 + 1)];
-                    let sum = def.execute(&rows, &both, &sum);
-                    sums[comptime!(j * 2)] = sum[0];
-                    sums[comptime!(j * 2 + 1)] = sum[1];
+                    let columns = right[comptime!((turn - 1) * n_frags + j)];
+                    sums[j] = multiply_add(rows, columns, sums[j]);
                 }
             }
         }
@@ -208,8 +195,8 @@ fn multiply_rows<S: Float, O: Float, NO: Size>(
                     #[unroll]
                     for o in 0..lanes {
                         let at = comptime!(v * lanes + o);
-                        let pair = sums[comptime!(at / 2 * 2 + half)];
-                        value.insert(o, pair.extract(comptime!(at % 2)));
+                        let fragment = sums[comptime!(at / 2)];
+                        value.insert(o, fragment.extract(comptime!(half * 2 + at % 2)));
                     }
                     if comptime!(plan.form.has_bias) {
                         let mut offset = Vector::<f32, NO>::empty();

@@ -4,6 +4,7 @@ use cubecl::cmma::{self, MatrixIdent};
 use cubecl::prelude::barrier::copy_async_checked;
 use cubecl::prelude::*;
 
+use super::bf16::packed;
 use super::plan::{Extents, MatmulPlan};
 use super::tile::plane_begin;
 
@@ -116,13 +117,13 @@ fn vector_of_right(
     (line % depth, (line / depth * beside + at % beside) * lanes)
 }
 
-/// The fragments of a plane's columns: of sixteen terms and eight columns, two registers each,
-/// those of the same terms after each other.
+/// The fragments of a plane's columns: of sixteen terms and eight columns, those of the same terms
+/// after each other.
 #[cube]
 pub(super) fn load_right<S: Float>(
     staged: &Shared<[Eight<S>]>,
     #[comptime] plan: MatmulPlan,
-) -> Array<Two<S>> {
+) -> Array<Vector<u32, Const<2>>> {
     let n_frags = comptime!(plan.per_plane()[1] / 8);
     let steps = comptime!(plan.depth / 16);
     // Vectors of eight from a row to the next.
@@ -137,7 +138,7 @@ pub(super) fn load_right<S: Float>(
         (((lane / 8) % 2) * 8 + lane % 8) * row_stride + plane_column / 8 + lane / 16
     };
     let first = first + comptime!(plan.rhs_begin() / 8);
-    let mut right = Array::<Two<S>>::new(comptime!(steps * n_frags * 2));
+    let mut right = Array::<Vector<u32, Const<2>>>::new(comptime!(steps * n_frags));
     #[unroll]
     for step in 0..steps {
         #[unroll]
@@ -155,8 +156,9 @@ pub(super) fn load_right<S: Float>(
                 comptime!(!by_columns),
             );
             #[unroll]
-            for r in 0..4usize {
-                right[comptime!((step * n_frags + j * 2) * 2 + r)] = loaded[r];
+            for of in 0..2usize {
+                let fragment = packed::<S, Const<2>, Const<2>>(&loaded, comptime!(of * 2));
+                right[comptime!(step * n_frags + j * 2 + of)] = fragment;
             }
         }
     }
