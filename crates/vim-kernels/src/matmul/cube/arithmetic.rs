@@ -2,13 +2,13 @@
 
 use burn::backend::DispatchDevice;
 use burn::tensor::Device;
-use burn_cubecl::CubeDevice;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::Client;
 use cubecl::ir::features::MmaConfig;
 use cubecl::ir::{ElemType, FloatKind};
 
 use crate::cube::has_ptx;
+use crate::dispatch::runs_cuda;
 use crate::precision::Precision;
 
 /// What multiplies, and in which type the factors are in shared memory. Sums are f32.
@@ -26,7 +26,7 @@ pub(crate) enum Arithmetic {
 
 impl Arithmetic {
     /// How a product of `precision` is computed on the device of `like`; `None` if it has no tensor
-    /// cores for it.
+    /// cores for it. [`Precision::check`] has refused bf16 where there are none.
     pub(super) fn on_tensor_cores(precision: Precision, like: &CubeTensor) -> Option<Self> {
         let multiplies_tf32 = || has_ptx(like) && has_mma(&like.client, FloatKind::TF32, 8);
         match precision {
@@ -48,10 +48,11 @@ impl Arithmetic {
 
 /// Whether the device's tensor cores multiply bf16 in the shape that the kernels use, in PTX.
 pub(crate) fn has_tensor_cores(device: &Device) -> bool {
+    let runs_cuda = runs_cuda(device);
     let DispatchDevice::Cube(device) = device.clone().inner().as_dispatch().clone() else {
         return false;
     };
-    matches!(device, CubeDevice::Cuda(_)) && has_mma(&device.client(), FloatKind::BF16, 16)
+    runs_cuda && has_mma(&device.client(), FloatKind::BF16, 16)
 }
 
 /// Whether tensor cores multiply 16 rows by 8 columns, `k` terms at a time.

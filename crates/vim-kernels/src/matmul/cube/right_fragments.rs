@@ -9,7 +9,7 @@ use super::plan::{Extents, MatmulPlan};
 use super::tile::plane_begin;
 
 /// Two elements in a register.
-pub(super) type Two<S> = Vector<S, Const<2>>;
+type Two<S> = Vector<S, Const<2>>;
 /// A row of a fragment in shared memory.
 pub(super) type Eight<S> = Vector<S, Const<8>>;
 

@@ -105,6 +105,7 @@ impl<const FMA: bool> Block<FMA> {
         h: &mut [Lanes<FMA>],
         decays: &mut [Lanes<FMA>],
     ) -> Lanes<FMA> {
+        debug_assert_eq!(h.len(), inputs.sizes.d_state);
         let [b, c] = self.projections(inputs, batch, token, strip);
         let y = match (b, c) {
             // A loop of its own, in which nothing asks whether they are constant.
