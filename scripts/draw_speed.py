@@ -5,8 +5,8 @@
     scripts/draw_speed.py --check    change nothing; exit 1 if one of them is out of date
 
 speed.json holds measured figures with their date, commit, hardware and command. A figure with two numbers is
-the range of several runs; bars and ratios take the larger one, which is the less favourable for vim-train.
-In a page the table stands between `<!-- speed -->` and `<!-- /speed -->`.
+the range of several runs, or of two ways to launch; bars and ratios take the larger one, which is the less
+favourable for vim-train. In a page the table stands between `<!-- speed -->` and `<!-- /speed -->`.
 """
 
 import json
