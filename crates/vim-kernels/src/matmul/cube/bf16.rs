@@ -119,8 +119,8 @@ pub(super) fn accumulate_bf16<S: Float, NL: Size, NR: Size>(
 
 /// `left · right + sum`: sixteen rows, eight columns and sixteen terms, of pairs of bf16.
 ///
-/// CubeCL's `execute` copies every fragment through an array in local memory: the same machine code
-/// in the end, but NVRTC takes a large kernel twice as long.
+/// CubeCL's `execute` copies every fragment through an array in local memory. The machine code is
+/// the same in the end, but NVRTC takes longer.
 #[cube]
 pub(super) fn multiply_add(
     left: Vector<u32, Const<4>>,
