@@ -3,6 +3,8 @@
 use cubecl::cmma::{self, MatrixIdent};
 use cubecl::prelude::*;
 
+use super::arithmetic::Arithmetic;
+use super::mma::{multiply_add, packed};
 use super::plan::MatmulPlan;
 use super::tile::plane_begin;
 
@@ -10,7 +12,7 @@ use super::tile::plane_begin;
 /// loaded while one is multiplied.
 #[cube]
 pub(super) fn accumulate_bf16<S: Float, NL: Size, NR: Size>(
-    sums: &mut Array<Vector<f32, Const<2>>>,
+    sums: &mut Array<Vector<f32, Const<4>>>,
     staged_lhs: &Shared<[Vector<S, NL>]>,
     staged_rhs: &Shared<[Vector<S, NR>]>,
     base_lhs: usize,
@@ -45,11 +47,6 @@ pub(super) fn accumulate_bf16<S: Float, NL: Size, NR: Size>(
             + (plane_column + (lane / 16) * 8) / rhs_lanes
     };
     let (first_lhs, first_rhs) = (base_lhs + first_lhs, base_rhs + first_rhs);
-    let mut totals = Array::<Vector<f32, Const<4>>>::new(comptime!(m_frags * n_frags));
-    #[unroll]
-    for at in 0..comptime!(m_frags * n_frags) {
-        totals[at] = joined(sums[comptime!(at * 2)], sums[comptime!(at * 2 + 1)]);
-    }
     // Two sets: the current sixteen terms and the next.
     let mut left = Array::<Vector<u32, Const<4>>>::new(comptime!(2 * m_frags));
     let mut right = Array::<Vector<u32, Const<2>>>::new(comptime!(2 * n_frags));
@@ -103,72 +100,9 @@ pub(super) fn accumulate_bf16<S: Float, NL: Size, NR: Size>(
                     let at = comptime!(i * n_frags + j);
                     let rows = left[comptime!(set * m_frags + i)];
                     let columns = right[comptime!(set * n_frags + j)];
-                    totals[at] = multiply_add(rows, columns, totals[at]);
+                    sums[at] = multiply_add(rows, columns, sums[at], Arithmetic::Bf16);
                 }
             }
         }
     }
-    #[unroll]
-    for at in 0..comptime!(m_frags * n_frags) {
-        #[unroll]
-        for half in 0..2usize {
-            sums[comptime!(at * 2 + half)] = half_of(totals[at], half);
-        }
-    }
-}
-
-/// `left · right + sum`: sixteen rows, eight columns and sixteen terms, of pairs of bf16.
-///
-/// CubeCL's `execute` copies every fragment through an array in local memory. The machine code is
-/// the same in the end, but NVRTC takes longer.
-#[cube]
-pub(super) fn multiply_add(
-    left: Vector<u32, Const<4>>,
-    right: Vector<u32, Const<2>>,
-    sum: Vector<f32, Const<4>>,
-) -> Vector<f32, Const<4>> {
-    let result: Vector<f32, Const<4>>;
-    gpu_asm!(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {d}, {a}, {b}, {c};",
-        a = in(_) left, b = in(_) right, c = in(_) sum, d = out(_) result,
-        options(pure, nomem),
-    );
-    result
-}
-
-/// Registers of a fragment, from the `first` of those that `ldmatrix` loaded.
-#[cube]
-pub(super) fn packed<S: Float, N: Size, R: Size>(
-    loaded: &Array<Vector<S, N>>,
-    #[comptime] first: usize,
-) -> Vector<u32, R> {
-    let mut registers = Vector::<u32, R>::empty();
-    #[unroll]
-    for r in 0..R::value() {
-        registers.insert(r, u32::reinterpret(loaded[comptime!(first + r)]));
-    }
-    registers
-}
-
-/// The sums of a fragment: of its upper, then of its lower eight rows.
-#[cube]
-fn joined(upper: Vector<f32, Const<2>>, lower: Vector<f32, Const<2>>) -> Vector<f32, Const<4>> {
-    let mut all = Vector::<f32, Const<4>>::empty();
-    #[unroll]
-    for at in 0..2usize {
-        all.insert(at, upper.extract(at));
-        all.insert(at + 2, lower.extract(at));
-    }
-    all
-}
-
-/// Those of half of its rows.
-#[cube]
-fn half_of(all: Vector<f32, Const<4>>, #[comptime] half: usize) -> Vector<f32, Const<2>> {
-    let mut of = Vector::<f32, Const<2>>::empty();
-    #[unroll]
-    for at in 0..2usize {
-        of.insert(at, all.extract(half * 2 + at));
-    }
-    of
 }

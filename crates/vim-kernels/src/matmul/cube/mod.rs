@@ -11,6 +11,7 @@ mod bf16;
 pub(crate) mod copies;
 mod fallback;
 mod matrix;
+mod mma;
 mod pipelined;
 pub(crate) mod plan;
 mod registers;

@@ -30,7 +30,7 @@ pub(crate) fn pipelined<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
     let lhs_len = comptime!(plan.lhs().len() / lhs_lanes);
     let rhs_len = comptime!(plan.rhs().len() / rhs_lanes);
     let copies = comptime!(plan.copies(lhs_lanes) && plan.copies(rhs_lanes));
-    let count = comptime!(plan.fragments() * 2);
+    let count = comptime!(plan.fragments());
     let depth = comptime!(plan.depth);
     let ahead = comptime!(plan.stages - 1);
     let first_row = CUBE_POS_Y as usize * comptime!(plan.tile[0]);
@@ -49,7 +49,7 @@ pub(crate) fn pipelined<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
         comptime!(plan.threads() / 32 * plan.out().len() / 2),
         16usize,
     );
-    let mut sums = Array::<Vector<f32, Const<2>>>::new(count);
+    let mut sums = Array::<Vector<f32, Const<4>>>::new(count);
     #[unroll]
     for i in 0..count {
         sums[i] = Vector::new(0.0f32);

@@ -7,8 +7,9 @@
 use cubecl::cmma::{self, MatrixIdent};
 use cubecl::prelude::*;
 
-use super::bf16::{multiply_add, packed};
+use super::arithmetic::Arithmetic;
 use super::copies::{commit_copies, copy_lhs, wait_copies};
+use super::mma::{multiply_add, packed};
 use super::plan::{Extents, MatmulPlan};
 use super::right_fragments::{Eight, copy_right, distance, load_right};
 use super::tile::plane_begin;
@@ -179,7 +180,7 @@ fn multiply_rows<S: Float, O: Float, NO: Size>(
                 #[unroll]
                 for j in 0..n_frags {
                     let columns = right[comptime!((turn - 1) * n_frags + j)];
-                    sums[j] = multiply_add(rows, columns, sums[j]);
+                    sums[j] = multiply_add(rows, columns, sums[j], Arithmetic::Bf16);
                 }
             }
         }

@@ -4,7 +4,7 @@ use cubecl::cmma::{self, MatrixIdent};
 use cubecl::prelude::barrier::copy_async_checked;
 use cubecl::prelude::*;
 
-use super::bf16::packed;
+use super::mma::packed;
 use super::plan::{Extents, MatmulPlan};
 use super::tile::plane_begin;
 

@@ -13,6 +13,7 @@ mod tests;
 use cubecl::prelude::*;
 
 use super::arithmetic::Arithmetic;
+use super::mma::multiply_add;
 use super::plan::MatmulPlan;
 use super::tile::plane_begin;
 
@@ -47,26 +48,10 @@ fn low_of(x: f32, high: u32) -> u32 {
     u32::reinterpret(x - f32::reinterpret(high)) & KEPT
 }
 
-/// `left · right + sum`: sixteen rows, eight columns and eight terms, of TF32.
-#[cube]
-fn multiply_add(
-    left: Vector<u32, Const<4>>,
-    right: Vector<u32, Const<2>>,
-    sum: Vector<f32, Const<4>>,
-) -> Vector<f32, Const<4>> {
-    let result: Vector<f32, Const<4>>;
-    gpu_asm!(
-        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {d}, {a}, {b}, {c};",
-        a = in(_) left, b = in(_) right, c = in(_) sum, d = out(_) result,
-        options(pure, nomem),
-    );
-    result
-}
-
 /// As [`super::tile::accumulate`], which calls it.
 #[cube]
 pub(super) fn accumulate_tf32<S: Float, NL: Size, NR: Size>(
-    sums: &mut Array<Vector<f32, Const<2>>>,
+    sums: &mut Array<Vector<f32, Const<4>>>,
     staged_lhs: &Shared<[Vector<S, NL>]>,
     staged_rhs: &Shared<[Vector<S, NR>]>,
     base_lhs: usize,
@@ -162,20 +147,13 @@ pub(super) fn accumulate_tf32<S: Float, NL: Size, NR: Size>(
                         let rows = if comptime!(product == 0) { left_low[i] } else { left_high[i] };
                         let columns =
                             if comptime!(product == 1) { right_low[j] } else { right_high[j] };
-                        parts[at] = multiply_add(rows, columns, parts[at]);
+                        parts[at] = multiply_add(rows, columns, parts[at], Arithmetic::Tf32);
                     }
                 }
             }
             #[unroll]
             for at in 0..comptime!(2 * m_frags) {
-                let to = comptime!((at / 2 * n_frags + pair * 2 + at % 2) * 2);
-                #[unroll]
-                for half in 0..2usize {
-                    let mut part = Vector::<f32, Const<2>>::empty();
-                    part.insert(0usize, parts[at].extract(comptime!(half * 2)));
-                    part.insert(1usize, parts[at].extract(comptime!(half * 2 + 1)));
-                    sums[comptime!(to + half)] += part;
-                }
+                sums[comptime!(at / 2 * n_frags + pair * 2 + at % 2)] += parts[at];
             }
         }
     }

@@ -8,11 +8,11 @@ use super::plan::{Extents, MatmulPlan};
 use super::tf32::accumulate_tf32;
 
 /// Adds the products of all terms of both stages, which begin at vectors `base_lhs` and `base_rhs`,
-/// to a plane's `sums`. The sums of fragment `(i, j)`, which begins at row `16·i` and column `8·j`,
-/// are two vectors: of its upper and of its lower eight rows.
+/// to a plane's `sums`, a vector for each fragment `(i, j)`, which begins at row `16·i` and column
+/// `8·j`: two of its upper and two of its lower eight rows.
 #[cube]
 pub(crate) fn accumulate<S: Float, NL: Size, NR: Size>(
-    sums: &mut Array<Vector<f32, Const<2>>>,
+    sums: &mut Array<Vector<f32, Const<4>>>,
     staged_lhs: &Shared<[Vector<S, NL>]>,
     staged_rhs: &Shared<[Vector<S, NR>]>,
     base_lhs: usize,
@@ -51,7 +51,7 @@ pub(super) fn plane_begin(#[comptime] plan: MatmulPlan) -> (usize, usize) {
 /// Without tensor cores: each unit computes the numbers that it would receive from them.
 #[cube]
 fn accumulate_by_units<S: Float, NL: Size, NR: Size>(
-    sums: &mut Array<Vector<f32, Const<2>>>,
+    sums: &mut Array<Vector<f32, Const<4>>>,
     staged_lhs: &Shared<[Vector<S, NL>]>,
     staged_rhs: &Shared<[Vector<S, NR>]>,
     base_lhs: usize,
@@ -65,32 +65,35 @@ fn accumulate_by_units<S: Float, NL: Size, NR: Size>(
     let n_frags = comptime!(per_plane[1] / 8);
     let lane = UNIT_POS as usize % 32;
     let (plane_row, plane_column) = plane_begin(plan);
-    for i in 0..comptime!(per_plane[0] / 8) {
-        let row = plane_row + i * 8 + lane / 4;
+    for i in 0..comptime!(per_plane[0] / 16) {
         for j in 0..n_frags {
             let column = plane_column + j * 8 + (lane % 4) * 2;
-            let at = (i / 2 * n_frags + j) * 2 + i % 2;
-            let (mut even, mut odd) = (sums[at].extract(0usize), sums[at].extract(1usize));
-            for t in term..term + 16 {
-                let left = if comptime!(plan.form.lhs_by_columns) {
-                    element::<S, NL>(staged_lhs, base_lhs + t * lhs_row_stride + row)
-                } else {
-                    element::<S, NL>(staged_lhs, base_lhs + row * lhs_row_stride + t)
-                };
-                if comptime!(plan.form.rhs_by_columns) {
-                    let from = base_rhs + column * rhs_row_stride + t;
-                    even += left * element::<S, NR>(staged_rhs, from);
-                    odd += left * element::<S, NR>(staged_rhs, from + rhs_row_stride);
-                } else {
-                    let from = base_rhs + t * rhs_row_stride + column;
-                    even += left * element::<S, NR>(staged_rhs, from);
-                    odd += left * element::<S, NR>(staged_rhs, from + 1);
+            let mut fragment = sums[i * n_frags + j];
+            #[unroll]
+            for half in 0..2usize {
+                let row = plane_row + i * 16 + comptime!(half * 8) + lane / 4;
+                let mut even = fragment.extract(comptime!(half * 2));
+                let mut odd = fragment.extract(comptime!(half * 2 + 1));
+                for t in term..term + 16 {
+                    let left = if comptime!(plan.form.lhs_by_columns) {
+                        element::<S, NL>(staged_lhs, base_lhs + t * lhs_row_stride + row)
+                    } else {
+                        element::<S, NL>(staged_lhs, base_lhs + row * lhs_row_stride + t)
+                    };
+                    if comptime!(plan.form.rhs_by_columns) {
+                        let from = base_rhs + column * rhs_row_stride + t;
+                        even += left * element::<S, NR>(staged_rhs, from);
+                        odd += left * element::<S, NR>(staged_rhs, from + rhs_row_stride);
+                    } else {
+                        let from = base_rhs + t * rhs_row_stride + column;
+                        even += left * element::<S, NR>(staged_rhs, from);
+                        odd += left * element::<S, NR>(staged_rhs, from + 1);
+                    }
                 }
+                fragment.insert(comptime!(half * 2), even);
+                fragment.insert(comptime!(half * 2 + 1), odd);
             }
-            let mut pair = Vector::<f32, Const<2>>::empty();
-            pair.insert(0usize, even);
-            pair.insert(1usize, odd);
-            sums[at] = pair;
+            sums[i * n_frags + j] = fragment;
         }
     }
 }
@@ -164,7 +167,7 @@ pub(crate) fn fetch_addends<O: Float, NO: Size>(
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "a tile, its place and its type")]
 pub(crate) fn write<O: Float, NO: Size>(
-    sums: &Array<Vector<f32, Const<2>>>,
+    sums: &Array<Vector<f32, Const<4>>>,
     addends: &Array<Vector<O, NO>>,
     staged: &mut Shared<[Vector<f32, Const<2>>]>,
     bias: &[f32],
@@ -188,7 +191,11 @@ pub(crate) fn write<O: Float, NO: Size>(
         #[unroll]
         for j in 0..n_frags {
             let at = begin + (lane / 4) * row_stride + comptime!(j * 8) + (lane % 4) * 2;
-            staged[at / 2] = sums[comptime!((eight / 2 * n_frags + j) * 2 + eight % 2)];
+            let fragment = sums[comptime!(eight / 2 * n_frags + j)];
+            let mut pair = Vector::<f32, Const<2>>::empty();
+            pair.insert(0usize, fragment.extract(comptime!(eight % 2 * 2)));
+            pair.insert(1usize, fragment.extract(comptime!(eight % 2 * 2 + 1)));
+            staged[at / 2] = pair;
         }
         wait_for_plane(plan);
         #[unroll]

@@ -30,7 +30,7 @@ pub(crate) fn weight_stationary<S: Float, O: Float, NL: Size, NR: Size, NO: Size
     let lhs_len = comptime!(plan.lhs().len() / lhs_lanes);
     let copies = comptime!(plan.copies(lhs_lanes));
     let rhs_copies = comptime!(plan.copies(rhs_lanes));
-    let count = comptime!(plan.fragments() * 2);
+    let count = comptime!(plan.fragments());
     let (m, k) = (sizes.m as usize, sizes.k as usize);
     let first_column = CUBE_POS_X as usize * comptime!(plan.tile[1]);
     let lhs_first = (CUBE_POS_Z * sizes.lhs_batch_stride) as usize;
@@ -75,7 +75,7 @@ pub(crate) fn weight_stationary<S: Float, O: Float, NL: Size, NR: Size, NO: Size
     );
     commit_copies(comptime!(copies || rhs_copies));
 
-    let mut sums = Array::<Vector<f32, Const<2>>>::new(count);
+    let mut sums = Array::<Vector<f32, Const<4>>>::new(count);
     let mut here = 0usize.runtime();
     while row < m {
         wait_copies(0usize, comptime!(copies || rhs_copies));

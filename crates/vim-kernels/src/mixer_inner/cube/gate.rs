@@ -11,9 +11,8 @@ use burn::backend::TensorMetadata;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::halves::lanes_of;
 use crate::cube::math::{recip, sigmoid};
-use crate::cube::{cubes, elem, empty, has_ptx};
+use crate::cube::{cubes, elem, empty, has_ptx, lanes};
 
 /// Units of a cube.
 const UNITS: u32 = 256;
@@ -90,6 +89,20 @@ fn gate_backward_kernel<F: Float, N: Size>(
         into[at] = Vector::cast_from(of_sum);
         grad_z[row] = Vector::cast_from(of_z);
     }
+}
+
+/// Elements of a vector of `columns` in `rows` with stride `pitch`.
+fn lanes_of(columns: usize, rows: &CubeTensor, pitch: usize) -> usize {
+    let begin = rows.handle.offset_start.unwrap_or(0) as usize / rows.dtype.size();
+    [8, 4]
+        .into_iter()
+        .find(|&n| {
+            [columns, pitch, begin].iter().all(|x| x.is_multiple_of(n))
+                && n * rows.dtype.size() <= 16
+        })
+        .unwrap_or_else(|| {
+            if begin.is_multiple_of(2) && pitch.is_multiple_of(2) { lanes(columns, 2) } else { 1 }
+        })
 }
 
 /// The sum of the halves of `both [2·B, L, D]`, gated by `z [B, L, D]`, whose row stride is

@@ -52,7 +52,7 @@ impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
         let saved = save.then(|| inputs.clone());
         let wanted = Wanted { last_state: true, chunk_states: save };
         let (y, last_state, chunk_states) = scan_results(inputs, self, wanted);
-        let y = if self.bidirectional { sum_of_directions(&y) } else { y };
+        let y = if self.bidirectional { add_halves(&y) } else { y };
         (y, [last_state], saved.zip(chunk_states))
     }
 
@@ -66,7 +66,7 @@ impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
         let into = [&arguments.b, &arguments.c].map(out);
         let mut grads = scan_gradients(grad_y, arguments, saved, self, into);
         if self.bidirectional && self.has_z {
-            grads[6] = sum_of_directions(&grads[6]);
+            grads[6] = add_halves(&grads[6]);
         }
         grads.map(Some)
     }
@@ -367,12 +367,4 @@ fn rest_of(of: &CubeTensor, passes: usize) -> CubeTensor {
     let split = passes > 1 && of.dtype != DType::F32;
     let count = if split { of.meta.shape().num_elements() } else { 1 };
     empty(of, [count], of.dtype)
-}
-
-/// The sum of both directions' halves of `[2·B, L, D]`.
-fn sum_of_directions(both: &CubeTensor) -> CubeTensor {
-    let [batch, len, d_inner] = both.meta.shape().dims();
-    let sum = empty(both, [batch / 2, len, d_inner], both.dtype);
-    add_halves(both, &sum, d_inner);
-    sum
 }
