@@ -299,8 +299,8 @@ limit() {
   case "$1" in
     start | doctor | verify | loop) echo 420 ;;
     golden | memory | recompute) echo 120 ;;
-    methods | storm) echo 300 ;;
-    precisions | bench | ranks-*) echo 580 ;;
+    methods) echo 300 ;;
+    precisions | storm | bench | ranks-*) echo 580 ;;
     memcheck | racecheck | synccheck | initcheck) echo 3600 ;;
     *) refuse "no part is called $1; --help has them" ;;
   esac
