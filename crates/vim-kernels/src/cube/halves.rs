@@ -6,7 +6,7 @@ use burn::backend::TensorMetadata;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{cubes, elem, empty};
+use super::{cubes, elem, empty, lanes};
 
 /// Units of a cube.
 const UNITS: u32 = 256;
@@ -30,9 +30,7 @@ fn add_halves_kernel<F: Float, N: Size>(
 pub(crate) fn add_halves(whole: &CubeTensor) -> CubeTensor {
     let [batches, len, columns] = whole.shape().dims();
     let sum = empty(whole, [batches / 2, len, columns], whole.dtype);
-    let most = 16 / whole.dtype.size();
-    let fits = |&n: &usize| n <= most && columns.is_multiple_of(n);
-    let lanes = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
+    let lanes = lanes(columns, 16 / whole.dtype.size());
     let half = batches / 2 * len * columns / lanes;
     let client = whole.client.clone();
     // SAFETY: both are dense, and `sum` is as long as a half of `whole`; units beyond do nothing.

@@ -58,7 +58,8 @@ pub(crate) fn cubes(client: &Client, count: usize) -> CubeCount {
     cubecl::calculate_cube_count_elemwise(client, count, cubecl::CubeDim::new_1d(1))
 }
 
-/// The widest of 4, 2 and 1 neighbouring channels, at most `most`, that divides rows of `channels`.
+/// The widest of 8, 4, 2 and 1 neighbouring channels, at most `most`, that divides rows of
+/// `channels`.
 pub(crate) fn lanes(channels: usize, most: usize) -> usize {
-    [4, 2].into_iter().find(|&n| n <= most && channels.is_multiple_of(n)).unwrap_or(1)
+    [8, 4, 2].into_iter().find(|&n| n <= most && channels.is_multiple_of(n)).unwrap_or(1)
 }

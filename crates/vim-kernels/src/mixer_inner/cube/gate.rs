@@ -94,15 +94,8 @@ fn gate_backward_kernel<F: Float, N: Size>(
 /// Elements of a vector of `columns` in `rows` with stride `pitch`.
 fn lanes_of(columns: usize, rows: &CubeTensor, pitch: usize) -> usize {
     let begin = rows.handle.offset_start.unwrap_or(0) as usize / rows.dtype.size();
-    [8, 4]
-        .into_iter()
-        .find(|&n| {
-            [columns, pitch, begin].iter().all(|x| x.is_multiple_of(n))
-                && n * rows.dtype.size() <= 16
-        })
-        .unwrap_or_else(|| {
-            if begin.is_multiple_of(2) && pitch.is_multiple_of(2) { lanes(columns, 2) } else { 1 }
-        })
+    let most = 16 / rows.dtype.size();
+    [columns, pitch, begin].map(|n| lanes(n, most)).into_iter().fold(most, usize::min)
 }
 
 /// The sum of the halves of `both [2·B, L, D]`, gated by `z [B, L, D]`, whose row stride is
