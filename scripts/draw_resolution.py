@@ -33,7 +33,7 @@ def taken(folder):
     theirs = folder / "theirs.jsonl"
     if not theirs.is_file() or not any(folder.glob("ours-*.json")):
         sys.exit(f"error: {folder} has no ours-PX.json and theirs.jsonl, which compare_resolution.sh writes")
-    for path in sorted(folder.glob("ours-*.json")):
+    for path in sorted(folder.glob("ours-*.json"), key=lambda path: int(path.stem.removeprefix("ours-"))):
         document = json.loads(path.read_text())
         made = document["environment"]
         around = {"date": made["started"][:10], "commit": made["commit"][:8], "hardware": document["hardware"]}
