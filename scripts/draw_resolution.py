@@ -33,7 +33,7 @@ def taken(folder):
     theirs = folder / "theirs.jsonl"
     if not theirs.is_file() or not any(folder.glob("ours-*.json")):
         sys.exit(f"error: {folder} has no ours-PX.json and theirs.jsonl, which compare_resolution.sh writes")
-    for path in sorted(folder.glob("ours-*.json"), key=lambda path: int(path.stem.removeprefix("ours-"))):
+    for path in sorted(folder.glob("ours-*.json")):
         document = json.loads(path.read_text())
         made = document["environment"]
         around = {"date": made["started"][:10], "commit": made["commit"][:8], "hardware": document["hardware"]}
@@ -48,6 +48,7 @@ def taken(folder):
         | {key: record[key] for key in ("mode", "image_size", "batch")}
         for name, record in points
     ]
+    rows.sort(key=lambda row: row["image_size"])
     return {**around, "command": "scripts/compare_resolution.sh --out DIR", "precision": "bf16", "rows": rows}
 
 
