@@ -77,11 +77,19 @@ fn adamw_updates_every_tensor_by_the_formula() {
     });
     let rates = [rates.collect(), vec![ParamStep { rate: 0.003, keep: 1.0 }; SIZES.len()]];
     let (mut now, mut moments) = (all(0), [all(2), all(3)].map(|all| packing.pack(all)));
+    let [packed_len] = moments[0].dims();
     for round in 0..2 {
+        // Memory that something wrote is free again: a step must not leave it between tensors.
+        let dirty = [(); 4].map(|()| Tensor::<1>::full([packed_len], f32::NAN, &device));
+        drop(dirty.map(values::<1>));
         // The results of a step are views of common buffers: a second step starts from those.
         let [value, first, second] =
             packing.adamw(now, all(1), moments, &rates[round], norm(), rule);
         let got = [&value, &first, &second].map(|packed| packing.parts(packed));
+        for (packed, parts) in [&value, &first, &second].into_iter().zip(&got) {
+            let filled_up = packing.pack(parts.clone());
+            assert_eq!(values(packed.clone()), values(filled_up), "zeros between tensors");
+        }
         for (i, &n) in SIZES.iter().enumerate() {
             let [mut v, g, mut m, mut s] = inputs(i, n);
             for k in 0..n {

@@ -161,7 +161,8 @@ fn is_finite(number: f32) -> bool {
     u32::reinterpret(number) & 0x7F80_0000u32 != 0x7F80_0000u32
 }
 
-/// See [`crate::FlatParams::adamw`]; the first block of the launch is `blocks_before`.
+/// See [`crate::FlatParams::adamw`]; the first block of the launch is `blocks_before`. Blocks are
+/// filled up with zeros, as by [`pack_kernel`]: others read them whole.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "an optimizer step has these arrays")]
 pub(crate) fn adamw_kernel(
@@ -207,16 +208,22 @@ pub(crate) fn adamw_kernel(
     #[unroll]
     for k in 0..EACH {
         let at = begin + k * UNITS;
+        let mut new_value = 0.0f32;
+        let mut new_first = 0.0f32;
+        let mut new_second = 0.0f32;
         if first + k * UNITS < place.length {
             let g = gradient[k] * scale;
             let (value, mean, square) = (values[at], means[at], squares[at]);
             let m = mean * rule.beta1 + g * rule.rest1;
             let s = square * rule.beta2 + g * g * rule.rest2;
             let change = rate * m / (f32::sqrt(s) * rule.root_scale + rule.eps);
-            value_out[at] = select(finite, value * keep - change, value);
-            first_out[at] = select(finite, m, mean);
-            second_out[at] = select(finite, s, square);
+            new_value = select(finite, value * keep - change, value);
+            new_first = select(finite, m, mean);
+            new_second = select(finite, s, square);
         }
+        value_out[at] = new_value;
+        first_out[at] = new_first;
+        second_out[at] = new_second;
     }
 }
 
