@@ -23,9 +23,9 @@
 #   ranks-ddp    the same of PyTorch's DistributedDataParallel, where python3 has torch and mamba-ssm
 #   ranks-nodes  two supervisors as of two nodes, with a GPU each, over NCCL's sockets: the same bytes as one rank?
 #   memory       a batch that fits no GPU: one line that says what would fit, exit code 71
-#   sanitize     the parts memcheck, racecheck, synccheck and initcheck: the kernels of `verify --quick` under these tools of
-#                NVIDIA's compute-sanitizer; one that refuses the GPU, or is not there, fails and says NOT RUN. Kernels load and
-#                run many times slower under them: METHODS=zoh takes these methods alone
+#   sanitize     the parts memcheck, racecheck, synccheck and initcheck: our kernels of `verify --quick`, and those of a training
+#                step of each method, under these tools of NVIDIA's compute-sanitizer; one that refuses the GPU, or is not there,
+#                fails and says NOT RUN. Kernels load and run many times slower under them: METHODS="zoh foh" takes these alone
 #   bench        inference of every method, batches 1 to 512, and the tables of `bench compare`
 #
 # Without names all parts run but `sanitize`. DIR gets a log of each part; the last lines say which passed. GPU=cuda:1 takes another GPU.
@@ -254,38 +254,34 @@ bench() {
     "$binary" bench compare "$out/bench.json" -o "$out/compared"
 }
 
-# A tool of compute-sanitizer over the kernels at the sizes of `verify`, which are odd ones too.
+# A tool of compute-sanitizer over the kernels at the sizes of `verify`, which are odd ones too, and over those of two
+# training steps of a small model by each method, which has all states in registers and its inputs packed.
 sanitize() { # TOOL
-  local tool said shard shards code log errors burns failed=0 pids=()
+  local kind=$1 tool said shard shards method i failed=0 names=() pids=()
   shards=$(( $(nproc) < 16 ? $(nproc) : 16 ))
   tool=$(command -v compute-sanitizer || compgen -G '/usr/local/cuda*/bin/compute-sanitizer' | head -n 1)
   [ -n "$tool" ] || { not_run 'there is no compute-sanitizer'; return 1; }
-  said=$(timeout 30 "$tool" --tool "$1" "$binary" doctor --device "$gpu" 2>&1)
+  said=$(timeout 30 "$tool" --tool "$kind" "$binary" doctor --device "$gpu" 2>&1)
   if grep -qi 'device not supported' <<< "$said"; then
-    not_run "$1 refuses this GPU"
+    not_run "$kind refuses this GPU"
     return 1
   fi
-  for shard in $(seq "$shards"); do
-    timeout 3500 "$tool" --tool "$1" --print-limit 0 --error-exitcode 99 "$binary" verify --device "$gpu" --quick --dtype all \
-      ${METHODS:+--methods "$METHODS"} --shard "$shard/$shards" > "$out/$1-$shard.log" 2>&1 &
-    pids+=($!)
+  under_it() { # NAME ARGUMENTS...
+    timeout 3500 "$tool" --tool "$kind" --print-limit 0 --error-exitcode 99 "$binary" "${@:2}" > "$out/$kind-$1.log" 2>&1 &
+    names+=("$1") pids+=($!)
+  }
+  for method in ${METHODS:-zoh foh bilinear poly highorder rk4}; do
+    under_it "$method" profile train configs/debug.toml --set devices.backend=cuda --set train.precision=bf16 --batch 3 --steps 1 \
+      --warmup 1 --set model.d_model=40 --set model.d_state=16 --set model.image_size=40 --set "model.discretization=$method"
   done
   for shard in $(seq "$shards"); do
-    wait "${pids[shard - 1]}"
-    code=$?
-    log=$out/$1-$shard.log
-    errors=$(sed -n 's/^=* ERROR SUMMARY: \([0-9]*\) error.*/\1/p' "$log" | tail -n 1)
-    # Burn's product, which references take, reads what pads its rows. What a kernel of ours left unwritten and that
-    # product alone reads would pass here; the comparison itself is the check of that.
-    burns=$(grep -c ' at matmul_entry_[A-Za-z0-9_]*+0x' "$log")
-    if [ "$1" = initcheck ] && [ "$code" = 99 ] && [ "$errors" = "$burns" ] && grep -q 'checks, 0 failed' "$log"; then
-      echo "shard $shard: all of its $errors reports are of Burn's own product"
-    elif [ "$code" != 0 ]; then
-      echo "shard $shard: exit code $code"
-      failed=1
-      grep -m 3 '=========.*\(Invalid\|Error\|ERROR\|Race\|Uninit\|Barrier\)' "$log"
-    fi
-    grep 'checks' "$log" | tail -n 1
+    under_it "$shard" verify --device "$gpu" --quick --dtype all --implementations kernel ${METHODS:+--methods "${METHODS// /,}"} \
+      --shard "$shard/$shards"
+  done
+  for i in "${!pids[@]}"; do
+    wait "${pids[i]}" || { echo "${names[i]}: exit code $?"; failed=1; }
+    grep -hE -m 3 '=========.*(Invalid|Error|Race|Uninit|Barrier)' "$out/$kind-${names[i]}.log"
+    grep -hE 'checks,|SUMMARY' "$out/$kind-${names[i]}.log"
   done
   return "$failed"
 }

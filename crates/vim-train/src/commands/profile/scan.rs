@@ -13,7 +13,7 @@ use vim_kernels::{
 use super::roof::{self, Peaks, Work};
 use super::timer::{Plan, Times, measure};
 use super::{Common, Head, ScanSizes, Shape, Skipped, no_such_type, plan, skip};
-use crate::commands::verify::{method, methods};
+use crate::commands::verify::{implementation, method, methods};
 use crate::device;
 use crate::device::threads;
 use crate::error::Error;
@@ -77,14 +77,6 @@ impl ScanArgs {
 fn series(name: &str) -> Result<Series, String> {
     let found = Series::VARIANTS.iter().find(|series| series.to_string() == name);
     found.copied().ok_or_else(|| "the series are exact and taylor".into())
-}
-
-fn implementation(name: &str) -> Result<Implementation, String> {
-    match name {
-        "kernel" => Ok(Implementation::Kernel),
-        "reference" => Ok(Implementation::Reference),
-        _ => Err("the implementations are kernel and reference".into()),
-    }
 }
 
 /// The document that `--json` prints.

@@ -10,7 +10,7 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use strum::VariantArray;
-use vim_kernels::Discretization;
+use vim_kernels::{Discretization, Implementation};
 use vim_verify::{Context, Dtype, Outcome, all_checks};
 
 use crate::device::{DeviceError, DeviceName, threads};
@@ -56,6 +56,9 @@ pub(crate) struct VerifyArgs {
     /// Only these methods, as in zoh,foh; `vim-train methods` lists them.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = method)]
     methods: Vec<Discretization>,
+    /// Only checks of these of kernel,reference; without it also those of the f64 loops themselves.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = implementation)]
+    implementations: Vec<Implementation>,
     /// Fewer and smaller shapes, and on a GPU fewer distinct kernels.
     #[arg(long)]
     quick: bool,
@@ -138,6 +141,15 @@ pub(crate) fn method(name: &str) -> Result<Discretization, String> {
         let names: Vec<String> = all.iter().map(ToString::to_string).collect();
         format!("the methods are {}", names.join(", "))
     })
+}
+
+/// Parses an implementation's name.
+pub(crate) fn implementation(name: &str) -> Result<Implementation, String> {
+    match name {
+        "kernel" => Ok(Implementation::Kernel),
+        "reference" => Ok(Implementation::Reference),
+        _ => Err("the implementations are kernel and reference".into()),
+    }
 }
 
 /// The selected methods in the order of definition, without duplicates; all if none is named.
@@ -240,10 +252,21 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Error> {
         compiles: !chosen.is_cpu(),
         explain_panic: explain,
     };
+    let here = context.implementations();
+    if let Some(lacking) = args.implementations.iter().find(|one| !here.contains(one)) {
+        return Err(DeviceError::Unavailable(format!(
+            "--implementations {lacking}: {} has none: use another --device",
+            chosen.name
+        ))
+        .into());
+    }
     let mut out = table::Table::new(!args.json);
     out.head(&chosen.name, hardware.as_deref())?;
     let mut outcomes = Vec::new();
-    for check in args.shard.of(all_checks(&context)) {
+    let wanted: Vec<String> = args.implementations.iter().map(ToString::to_string).collect();
+    let checks = all_checks(&context).into_iter();
+    let checks = checks.filter(|one| wanted.is_empty() || wanted.contains(&one.implementation));
+    for check in args.shard.of(checks) {
         let outcome = Outcome::of(&check, &context, args.tolerance);
         // A type that only one operation lacks is skipped and reported, as under `all`.
         let lacking = args.dtype == DtypeChoice::Bf16 && !context.supports(Dtype::Bf16);
