@@ -107,6 +107,7 @@ fn a_bad_command_line_is_2() {
         &["eval", "x.toml", "--batch", "x"],
         &["verify", "--methods", "euler"],
         &["verify", "--shard", "3/2"],
+        &["verify", "--implementations", "fast"],
         &["verify", "--tolerance", "0"],
         &["verify", "--dtype", "f64"],
         &["verify", "--device", "tpu"],

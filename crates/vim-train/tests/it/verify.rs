@@ -82,6 +82,22 @@ fn a_failing_check_is_exit_code_1() {
 }
 
 #[test]
+fn implementations_are_those_asked_for() {
+    let run = |more: &[&str]| {
+        names(&parsed(&verify(&[&["--json", "--methods", "bilinear"], more].concat())))
+    };
+    let of = |names: &[String], implementation: &str| -> Vec<String> {
+        let part = format!("/{implementation}/");
+        names.iter().filter(|name| name.contains(&part)).cloned().collect()
+    };
+    let (all, kernels) = (run(&[]), run(&["--implementations", "kernel"]));
+    assert!(kernels.len() > 10 && kernels == of(&all, "kernel"), "{kernels:?}");
+    assert_eq!(run(&["--implementations", "reference"]), of(&all, "reference"));
+    let both = run(&["--implementations", "kernel,reference"]);
+    assert_eq!(both.len(), all.len() - of(&all, "oracle").len(), "not the loops themselves");
+}
+
+#[test]
 fn shards_are_disjoint_and_complete() {
     let run = |shard: &str| {
         names(&parsed(&verify(&["--json", "--methods", "bilinear", "--shard", shard])))
