@@ -254,8 +254,8 @@ bench() {
     "$binary" bench compare "$out/bench.json" -o "$out/compared"
 }
 
-# A tool of compute-sanitizer over the kernels at the sizes of `verify`, which are odd ones too, and over those of two
-# training steps of a small model by each method, which has all states in registers and its inputs packed.
+# A tool of compute-sanitizer over our kernels at the sizes of `verify`, which are odd ones too, and over all those of
+# training steps of a small model by each method.
 sanitize() { # TOOL
   local kind=$1 tool said shard shards method i failed=0 names=() pids=()
   shards=$(( $(nproc) < 16 ? $(nproc) : 16 ))

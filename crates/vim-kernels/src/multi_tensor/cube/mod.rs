@@ -275,7 +275,7 @@ impl Layout {
         let values = self.packed(values);
         let Placed { launches, places } = self.placed(gradients);
         for launch in launches {
-            // SAFETY: a unit reads below its tensor's length, and writes within the tensor's blocks.
+            // SAFETY: a unit reads below its tensor's length, and writes the tensor's blocks.
             unsafe {
                 adamw_kernel::launch_unchecked(
                     &client,
