@@ -43,7 +43,8 @@ pub fn supports_multi_tensor(device: &Device) -> bool {
     runs_cubecl(device)
 }
 
-/// Layout of all parameters in one flat buffer; each starts at a multiple of `BLOCK`.
+/// Layout of all parameters in one flat buffer; each starts at a multiple of `BLOCK`, with zeros
+/// before the next.
 ///
 /// Optimizer state has this layout, so a launch binds it once, however many tensors it belongs to.
 #[derive(Clone, Debug)]

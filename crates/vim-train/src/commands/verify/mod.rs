@@ -35,7 +35,7 @@ The first run on a GPU compiles every kernel, a second or two each: many minutes
 with --quick, which there takes few distinct kernels. --shard splits them over jobs.
 
 Exit codes: 0 all checks passed, 1 a check failed, 2 bad command line, 69 no such device or the device
-does not compute in --dtype.";
+does not compute in --dtype or has none of --implementations.";
 
 /// Check every method and implementation on a device against loops in f64.
 #[derive(Debug, Args)]
