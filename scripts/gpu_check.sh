@@ -23,9 +23,10 @@
 #   ranks-ddp    the same of PyTorch's DistributedDataParallel, where python3 has torch and mamba-ssm
 #   ranks-nodes  two supervisors as of two nodes, with a GPU each, over NCCL's sockets: the same bytes as one rank?
 #   memory       a batch that fits no GPU: one line that says what would fit, exit code 71
-#   sanitize     the parts memcheck, racecheck, synccheck and initcheck: our kernels of `verify --quick`, and those of a training
-#                step of each method, under these tools of NVIDIA's compute-sanitizer; one that refuses the GPU, or is not there,
-#                fails and says NOT RUN. Kernels load and run many times slower under them: METHODS="zoh foh" takes these alone
+#   sanitize     the parts memcheck, racecheck, synccheck and initcheck: our kernels of `verify --quick`,
+#                and those of a training step of each method, under these tools of NVIDIA's compute-sanitizer.
+#                One that refuses the GPU, or is not there, fails and says NOT RUN. Kernels load and run many
+#                times slower under them: METHODS="zoh foh" takes these methods alone
 #   bench        inference of every method, batches 1 to 512, and the tables of `bench compare`
 #
 # Without names all parts run but `sanitize`. DIR gets a log of each part; the last lines say which passed. GPU=cuda:1 takes another GPU.
@@ -254,8 +255,8 @@ bench() {
     "$binary" bench compare "$out/bench.json" -o "$out/compared"
 }
 
-# A tool of compute-sanitizer over our kernels at the sizes of `verify`, which are odd ones too, and over all those of
-# training steps of a small model by each method.
+# Runs a tool of compute-sanitizer over our kernels at the sizes of `verify`, which are odd ones too,
+# and over all kernels of training steps of a small model by each method.
 sanitize() { # TOOL
   local kind=$1 tool said shard shards method i failed=0 names=() pids=()
   shards=$(( $(nproc) < 16 ? $(nproc) : 16 ))

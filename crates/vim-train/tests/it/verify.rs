@@ -107,6 +107,10 @@ fn shards_are_disjoint_and_complete() {
     let together: HashSet<String> = parts.concat().into_iter().collect();
     assert_eq!(together.len(), all.len());
     assert_eq!(together, all.into_iter().collect());
+    // A part without checks has shown nothing.
+    let output = verify(&["--shard", "3000/3000"]);
+    assert_code(&output, 1);
+    assert_parts(&stderr(&output), &["nothing to check: --shard 3000/3000"]);
 }
 
 #[test]

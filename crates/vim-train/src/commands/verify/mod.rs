@@ -34,8 +34,8 @@ error that is not a number is null there.
 The first run on a GPU compiles every kernel, a second or two each: many minutes for all checks, a few
 with --quick, which there takes few distinct kernels. --shard splits them over jobs.
 
-Exit codes: 0 all checks passed, 1 a check failed, 2 bad command line, 69 no such device or the device
-does not compute in --dtype or has none of --implementations.";
+Exit codes: 0 all checks passed, 1 a check failed or the part has none, 2 bad command line, 69 no such
+device or the device does not compute in --dtype or has none of --implementations.";
 
 /// Check every method and implementation on a device against loops in f64.
 #[derive(Debug, Args)]
@@ -56,7 +56,7 @@ pub(crate) struct VerifyArgs {
     /// Only these methods, as in zoh,foh; `vim-train methods` lists them.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = method)]
     methods: Vec<Discretization>,
-    /// Only checks of these of kernel,reference; without it also those of the f64 loops themselves.
+    /// Only the checks of kernel or of reference; without it also those of the f64 loops.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = implementation)]
     implementations: Vec<Implementation>,
     /// Fewer and smaller shapes, and on a GPU fewer distinct kernels.
@@ -279,6 +279,12 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Error> {
         }
         out.outcome(&outcome)?;
         outcomes.push(outcome);
+    }
+    if outcomes.is_empty() {
+        let part = args.shard;
+        return Err(Error::failed(format!(
+            "nothing to check: --shard {part} makes too many parts"
+        )));
     }
     let summary = Summary::of(&outcomes);
     let seconds = start.elapsed().as_secs_f64();
