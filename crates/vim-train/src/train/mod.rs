@@ -87,6 +87,9 @@ pub fn run<T: Task>(args: &TrainArgs) -> Result<(), Error> {
     let attempt = JobAttempt::new(&config.slurm, run.path(), &log, args.resume, args.led);
     let work = || -> Result<Outcome, Error> {
         let mut trainer = Trainer::new(&config, resolved, &run, &log, stop, &guard)?;
+        if comm.size() > 1 {
+            comm.broadcast(Start::of(&trainer.train, run.path())?.to_bytes()?)?;
+        }
         rank.describe(&comm, config.train.shards(), &log);
         attempt.begin(trainer.train.counters.step, run.is_resumed())?;
         let result = trainer.train(args.steps).map_err(|error| fatal::with_load(error, load));
