@@ -10,6 +10,7 @@ use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Tensor;
 use vim_comm::{Comm, TreeSum};
+use vim_dense::replicas;
 use vim_kernels::supports_multi_tensor;
 use vim_run::checkpoint::Window;
 
@@ -294,8 +295,8 @@ fn forward_backward<O: Objective>(
         let end = (first + largest).min(count);
         let whole = if end == count { shards.take() } else { shards.clone() };
         let whole = whole.expect("invariant: only the last micro-batch takes them");
-        let replicas = (whole.len() > 1).then(|| objective.replicas(model, whole.len()));
-        let models = replicas.as_deref().unwrap_or(slice::from_ref(model));
+        let copies = (whole.len() > 1).then(|| replicas(model, whole.len()));
+        let models = copies.as_deref().unwrap_or(slice::from_ref(model));
         let mut losses = objective.losses(models, whole, first..end, draws)?;
         if end - first < all {
             let share = (end - first) as f64 / all as f64;

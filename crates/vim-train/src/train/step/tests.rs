@@ -224,10 +224,6 @@ impl<const JOINT: bool> Objective for Product<JOINT> {
         Ok(losses.remove(0))
     }
 
-    fn replicas(&self, model: &Factor, count: usize) -> Vec<Factor> {
-        vim_dense::replicas(model, count)
-    }
-
     fn losses(
         &self,
         models: &[Factor],
@@ -316,7 +312,7 @@ fn no_gradient_is_taken_of_the_parts_of_joint_losses() {
             for ((loss, gradients), expected) in each.into_iter().zip(expected) {
                 let gradient = flat_gradients(&model, gradients);
                 let got = [loss].into_iter().chain(gradient);
-                let got: Vec<f64> = got.flat_map(|tensor| floats(tensor)).collect();
+                let got: Vec<f64> = got.flat_map(floats).collect();
                 assert_close(&got, &expected, &format!("{own} shards in {parts} parts"));
             }
         }
