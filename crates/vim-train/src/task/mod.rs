@@ -67,15 +67,11 @@ pub trait Objective {
     ) -> Result<Tensor<1>, Error>;
 
     /// Whether the images of a micro-batch must be seen together, as batch normalization does: then
-    /// the loop calls [`Self::losses`], with all shards of a rank at once.
+    /// [`Self::losses`] gets all shards of a rank at once, and else one after the other.
     const JOINT: bool = false;
 
-    /// Models that are one, `count` of them for as many shards. Each has gradients of its own.
-    fn replicas(&self, model: &Self::Model, count: usize) -> Vec<Self::Model> {
-        vec![model.clone(); count]
-    }
-
-    /// [`Self::loss`] of the images `range` of each shard, by a model for each.
+    /// [`Self::loss`] of the images `range` of each shard, by a model for each: the model itself, or
+    /// of several shards a copy that has gradients of its own.
     fn losses(
         &self,
         models: &[Self::Model],

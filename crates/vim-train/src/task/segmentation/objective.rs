@@ -6,7 +6,7 @@ use std::ops::Range;
 use burn::tensor::{Device, Int, Tensor};
 use serde::Serialize;
 use vim_comm::Comm;
-use vim_dense::{Segmenter, SegmenterConfig, Shard, ShardSum, layers_above, losses, replicas};
+use vim_dense::{Segmenter, SegmenterConfig, Shard, ShardSum, layers_above, losses};
 use vim_model::{DecayGroups, ImageSize};
 
 use crate::config::{Config, ConfigError};
@@ -103,13 +103,6 @@ impl Objective for PixelClassifier {
     ) -> Result<Tensor<1>, Error> {
         let losses = self.losses(std::slice::from_ref(model), vec![inputs], range, &[draw])?;
         losses.into_iter().next().ok_or_else(|| Error::internal("a shard without a loss"))
-    }
-
-    fn replicas(&self, model: &Segmenter, count: usize) -> Vec<Segmenter> {
-        match count {
-            1 => vec![model.clone()],
-            _ => replicas(model, count),
-        }
     }
 
     fn losses(
