@@ -111,17 +111,17 @@ loop() {
   "$binary" train "${tiny[@]}" "${shapes[@]}" --steps 1000 --set train.epochs=20 --set train.eval_every=10ep --set log.every=100st \
     --set checkpoint.every=5min --set run.name=loop || return
   cat "$work/runs/loop/timing.jsonl"
-  "$binary" profile train "${tiny[@]}" --batch 128 --steps 50
+  "$binary" bench phases "${tiny[@]}" --batch 128 --steps 50
 }
 
 methods() {
   local method
   for method in zoh foh bilinear poly highorder rk4; do
-    "$binary" profile train "${tiny[@]}" --batch 128 --steps 30 --set "model.discretization=$method" || return
+    "$binary" bench phases "${tiny[@]}" --batch 128 --steps 30 --set "model.discretization=$method" || return
   done
 }
 
-recompute() { "$binary" profile train "${tiny[@]}" --batch 512 --steps 20 --set train.recompute=true; }
+recompute() { "$binary" bench phases "${tiny[@]}" --batch 512 --steps 20 --set train.recompute=true; }
 
 precisions() {
   local jobs
@@ -131,7 +131,7 @@ precisions() {
 
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
 [ -z "${CUDA_VISIBLE_DEVICES:-}" ] || gpus=$(tr -cd , <<< "$CUDA_VISIBLE_DEVICES," | wc -c)
-# Runs a command for so many ranks: with fewer GPUs, ranks share them.
+# Runs a command for that number of ranks: with fewer GPUs, ranks share them.
 with_ranks() { # RANKS COMMAND...
   local world=$1
   shift
@@ -199,7 +199,7 @@ ranks-speed() {
     --set train.precision=bf16 --force -o "$out/scaling-tiny.json" || failed=1
   with_ranks "$world" "$binary" bench scaling configs/vim_small_imagenet.toml --device cuda --gpus "$list" --batch 128 \
     --set train.precision=bf16 --force -o "$out/scaling-small.json" || failed=1
-  with_ranks "$world" "$binary" profile train "${tiny[@]}" --batch "$((128 * world))" --ranks "$world" --steps 50 || failed=1
+  with_ranks "$world" "$binary" bench phases "${tiny[@]}" --batch "$((128 * world))" --ranks "$world" --steps 50 || failed=1
   ! grep -ho '"error": .*' "$out"/scaling-*.json || failed=1
   return "$failed"
 }
@@ -272,7 +272,7 @@ sanitize() { # TOOL
     names+=("$1") pids+=($!)
   }
   for method in ${METHODS:-zoh foh bilinear poly highorder rk4}; do
-    under_it "$method" profile train configs/debug.toml --set devices.backend=cuda --set train.precision=bf16 --batch 3 --steps 1 \
+    under_it "$method" bench phases configs/debug.toml --set devices.backend=cuda --set train.precision=bf16 --batch 3 --steps 1 \
       --warmup 1 --set model.d_model=40 --set model.d_state=16 --set model.image_size=40 --set "model.discretization=$method"
   done
   for shard in $(seq "$shards"); do

@@ -161,7 +161,7 @@ def steps(arguments, out, stand_in, wheels_folder, assembled):
             }
             sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
             runs = {
-                method: ["profile", "train", "--batch", str(arguments.batch), "--steps", str(STEPS)],
+                method: ["bench", "phases", "--batch", str(arguments.batch), "--warmup", "3", "--steps", str(STEPS)],
                 f"{method} eval": ["bench", "--mode", "infer", "--batch", "1,8", "--image-size", "1248"],
                 f"{method} graph": ["bench", "--mode", "infer", "--batch", "1", "--graph"],
             }
@@ -180,8 +180,8 @@ def steps(arguments, out, stand_in, wheels_folder, assembled):
                 registers, spilled = max(k[1] for k in kernels), sum(k[2] for k in kernels)
                 line = f"{precision:<6}{name:<16}{len(kernels):>4}"
                 if is_step:
-                    # Three steps to warm up, the timed ones, and as many again by phase. Making the model adds 1 %.
-                    line += f"{counts['launches'] / (2 * STEPS + 3):>10.0f}{results[0]['step_ms']:>9.1f}"
+                    # Three steps to warm up; those timed one by one, queued, and by phases. Making the model adds 1 %.
+                    line += f"{counts['launches'] / (3 * STEPS + 3):>10.0f}{results[0]['step_ms']:>9.1f}"
                 else:
                     line += f"{counts['recorded'] or '':>10}{'':>9}"
                 print(f"{line}{registers:>11}{spilled:>9}", flush=True)

@@ -14,6 +14,7 @@ use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
+use vim_run::storage::{Disk, replace};
 use vim_run::{printable, printable_lines};
 
 use crate::error::Error;
@@ -46,9 +47,18 @@ pub(crate) fn terminal_width(stream: impl AsFd) -> Option<usize> {
 
 /// Prints `value` as indented JSON.
 pub fn print_json(value: &impl Serialize) -> Result<(), Error> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|error| Error::internal(format!("a result has no JSON form: {error}")))?;
-    print_raw(&text)
+    print_raw(&json(value)?)
+}
+
+/// Writes `value` as indented JSON in place of the file at `path`.
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Error> {
+    replace(&Disk, path, json(value)?.as_bytes()).map_err(Error::io("write", path))
+}
+
+/// `value` as indented JSON.
+pub(crate) fn json(value: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string_pretty(value)
+        .map_err(|error| Error::internal(format!("a result has no JSON form: {error}")))
 }
 
 /// Writes a path to JSON as it is printed: it need not be UTF-8.

@@ -8,6 +8,7 @@ use vim_run::metrics::ScoreKind;
 
 use super::Task;
 use super::named::NamedTask;
+use super::without_data::WithoutData;
 use crate::config::{Config, TaskKind};
 use crate::weights::source::WeightsSource;
 
@@ -40,7 +41,7 @@ pub(crate) use with_task;
 ///
 /// As [`vim_model::VimConfig::cost`].
 pub(crate) fn cost(config: &Config, classes: usize) -> Result<Cost, ModelError> {
-    with_task!(config.task, T => <T as NamedTask>::cost(config, classes))
+    with_task!(config.task, T => <T as Task>::Objective::cost(config, classes))
 }
 
 /// The task of the models that `source` has the heads of; classification where it has none.

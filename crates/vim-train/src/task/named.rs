@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use vim_comm::Comm;
 use vim_data::{Batch, Batches, DataError, LoaderConfig, Split, Splits};
-use vim_model::{Cost, ModelError, Vim};
+use vim_model::Vim;
 use vim_run::signals::StopRequest;
 
 use super::without_data::WithoutData;
@@ -49,9 +49,6 @@ pub(crate) trait NamedTask:
     fn evaluation(_config: &Config) -> Option<LoaderConfig> {
         None
     }
-
-    /// Parameters and operations of the model of `config`, with its heads.
-    fn cost(config: &Config, classes: usize) -> Result<Cost, ModelError>;
 
     /// The names of a published dataset with `count` classes.
     fn published_names(count: usize) -> Option<Vec<String>>;

@@ -1,4 +1,4 @@
-//! `env.json`: program, machine and job of a run.
+//! `env.json`: program, machine and job of a run; and the head of a document of measurements.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -8,6 +8,8 @@ use serde::Serialize;
 use vim_comm::LibraryInfo;
 use vim_data::CpuAllocation;
 use vim_run::{host_name, rfc3339};
+
+use crate::device::{self, SelectedDevice, threads};
 
 /// The facts about a run that its configuration does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -74,5 +76,39 @@ impl Environment {
             command: env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
             started: rfc3339(SystemTime::now()),
         }
+    }
+}
+
+/// What a document of measurements begins with: command, program, machine and time.
+#[derive(Debug, Serialize)]
+pub(crate) struct Head {
+    command: &'static str,
+    version: &'static str,
+    commit: Option<&'static str>,
+    device: String,
+    hardware: Option<String>,
+    threads: usize,
+    date: String,
+}
+
+impl Head {
+    pub(crate) fn new(command: &'static str, chosen: &SelectedDevice) -> Self {
+        Self {
+            command,
+            version: env!("CARGO_PKG_VERSION"),
+            commit: option_env!("VIM_TRAIN_COMMIT"),
+            device: chosen.name.clone(),
+            hardware: device::hardware(&chosen.device),
+            threads: threads::count(),
+            date: rfc3339(SystemTime::now()),
+        }
+    }
+
+    pub(crate) fn line(&self) -> String {
+        let hardware = self.hardware.as_deref().unwrap_or("unnamed hardware");
+        let commit = self.commit.map_or_else(String::new, |commit| {
+            format!(", commit {}", commit.get(..9).unwrap_or(commit))
+        });
+        format!("{} on {} ({hardware}){commit}, {}", self.command, self.device, self.date)
     }
 }

@@ -6,6 +6,7 @@ pub mod environment;
 mod evaluation;
 mod follow;
 pub(crate) mod job_attempt;
+pub(crate) mod measure;
 pub mod optim;
 pub(crate) mod ranks;
 mod recorder;

@@ -1,5 +1,5 @@
-//! `vim-train bench` and `bench compare` as built, and the scripts that compare whole models with a
-//! peer.
+//! `vim-train bench`, `bench phases` and `bench compare` as built, and the scripts that compare
+//! whole models with a peer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -92,12 +92,88 @@ fn a_row_that_does_not_run_gives_its_reason_and_the_others_go_on() {
     let rows = document["results"].as_array().unwrap();
     let error = |row: usize| rows[row].get("error").map(|error| error.as_str().unwrap());
     assert_eq!((error(0), error(1)), (None, None), "inference is as ever");
-    assert!(
-        error(2).unwrap().contains("is NaN") || error(2).unwrap().contains("is inf"),
-        "{rows:?}"
-    );
+    let reason = "the loss is NaN: a step that is not finite is not timed";
+    assert_eq!(error(2), Some(reason), "{rows:?}");
     assert_eq!(error(3), Some("not tried: a batch of 1 did not run"));
     assert!(rows[3].get("latency").is_none() && rows[3].get("throughput").is_none());
+}
+
+/// Times the phases of a step on the CPU, on a few images that nobody reads.
+fn phases(command: &[&str], more: &[&str]) -> Output {
+    let mut command = vim_train(command);
+    // A configuration whose images are not here.
+    command.arg(repository("configs/vim_tiny_cifar100.toml"));
+    let sets = ["devices.backend=cpu", "model.depth=1", "model.d_model=16", "data.path=nowhere"];
+    command.args(set(&sets)).args(["--warmup", "1", "--classes", "5"]).args(more).output().unwrap()
+}
+
+#[test]
+fn a_training_step_is_timed_by_phases_without_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace.json");
+    let parts = set(&["train.batch_size=4", "train.accumulate=2"]);
+    let more = ["--batch", "2,4", "--steps", "3", "--json", "--trace", trace.to_str().unwrap()];
+    let more = [&more[..], &parts].concat();
+    let output = phases(&["bench", "phases"], &more);
+    assert_code(&output, 0);
+    let document = parsed(&output);
+    assert_eq!(document["command"], "bench phases");
+    let results = document["results"].as_array().unwrap();
+    assert_eq!(results.iter().map(|r| r["batch"].as_u64().unwrap()).collect::<Vec<_>>(), [2, 4]);
+    let written = read_json(&trace);
+    let events = written["traceEvents"].as_array().unwrap();
+    assert!(events.iter().all(|event| event["ph"] == "X" && event["dur"].as_f64() > Some(0.0)));
+    for record in results {
+        let phases = record["phases_ms"].as_array().unwrap();
+        let names: Vec<_> = phases.iter().map(|phase| phase["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["forward", "backward", "update"]);
+        let number = |name: &str| record[name].as_f64().unwrap();
+        assert!(0.0 < number("step_p10_ms") && number("step_p10_ms") <= number("step_ms"));
+        assert!(number("step_ms") <= number("step_p90_ms"), "{record}");
+        assert!(number("images_per_second") > 0.0 && number("first_step_s") > 0.0, "{record}");
+        // Of each of three steps two passes of either kind, one after the other; a phase is their
+        // sum, so that the median of three is one of three sums.
+        let own: Vec<_> = events.iter().filter(|event| event["tid"] == record["batch"]).collect();
+        assert_eq!(own.len(), 3 * (2 + 2 + 1));
+        for phase in phases {
+            let lengths = own.iter().filter(|event| event["name"] == phase["name"]);
+            let lengths: Vec<f64> = lengths.map(|event| event["dur"].as_f64().unwrap()).collect();
+            let mut sums: Vec<f64> =
+                lengths.chunks(lengths.len() / 3).map(|step| step.iter().sum()).collect();
+            sums.sort_by(f64::total_cmp);
+            assert!((phase["ms"].as_f64().unwrap() * 1e3 / sums[1] - 1.0).abs() < 1e-9, "{phase}");
+        }
+    }
+    // The trace is not written over, and that is said before anything is timed. The name that the
+    // command had does the same.
+    assert_code(&phases(&["profile", "train"], &more), 73);
+    let output = phases(&["profile", "train"], &[&more[..], &["--force"]].concat());
+    assert_code(&output, 0);
+    let old = parsed(&output);
+    assert_eq!(old["command"], "profile train");
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&old), keys(&document));
+    assert_eq!(keys(&old["results"][0]), keys(&document["results"][0]));
+    let help = stdout(&run(&["profile", "--help"]));
+    assert!(!help.lines().any(|line| line.trim_start().starts_with("train ")), "{help}");
+}
+
+#[test]
+fn a_step_that_is_not_finite_is_an_error() {
+    let rates = set(&["optim.warmup_lr=1e38", "optim.lr=1e38"]);
+    let reason = "the loss is NaN: a step that is not finite is not timed";
+    // It is the second one.
+    let more = [&["--batch", "2", "--steps", "1", "--json"], &rates[..]].concat();
+    for command in [&["bench", "phases"][..], &["profile", "train"]] {
+        let output = phases(command, &more);
+        assert_says(&output, 1, &[reason]);
+        assert_eq!(stdout(&output), "");
+        let output = phases(command, &[&more[..], &["--ranks", "2"]].concat());
+        assert_says(&output, 1, &[reason]);
+    }
+    let output = phases(&["bench", "--mode", "train"], &more);
+    assert_code(&output, 0);
+    assert_eq!(parsed(&output)["results"][0]["error"], reason);
 }
 
 #[test]
@@ -110,10 +186,15 @@ fn a_forward_pass_is_replayed_or_the_row_says_why_not() {
         assert_eq!(row["error"], "the CPU replays no graph: its backend records no launches");
     }
 
-    for (mode, reason) in [("both", "add --mode infer"), ("train", "add --mode infer")] {
+    for mode in ["both", "train", "slide"] {
         let output = bench(&["--mode", mode, "--graph"]);
-        assert_says(&output, 1, &["--graph: a forward pass alone is recorded", reason]);
+        assert_says(&output, 1, &["--graph: a forward pass alone is recorded: add --mode infer"]);
     }
+    let mut command = vim_train(&["bench", "--mode", "infer", "--graph", "--batch", "1"]);
+    command.args(["--device", "cpu", "--json"]).arg(repository("configs/segment_shapes.toml"));
+    let document = parsed(&command.output().unwrap());
+    let reason = "--graph: a forward pass is recorded of task = \"classification\" alone";
+    assert_eq!(document["results"][0]["error"], reason);
 }
 
 // On lavapipe where no GPU is: the row compares the bits of the logits before it is timed.
@@ -164,11 +245,9 @@ fn a_segmenter_is_timed_with_its_heads() {
     assert_eq!(rows[2].get("flop_s"), None, "the number of windows is not in the model's count");
 
     let set = ["--set", "devices.backend=cpu", "--steps", "1", "--warmup", "1", "--batch", "2"];
-    let profiled =
-        run("profile", &[&["train", config, "--classes", "13", "--json"], &set[..]].concat());
-    // The running mean and variance of 13 normalizations: of 12 with 64 channels, of 1 with 32.
-    let running = 2 * (12 * 64 + 32);
-    assert_eq!(profiled["parameters"].as_u64(), flops["parameters"].as_u64().map(|n| n + running));
+    let phases =
+        run("bench", &[&["phases", config, "--classes", "13", "--json"], &set[..]].concat());
+    assert_eq!(phases["parameters"], flops["parameters"]);
 
     // One row: a picture at a time.
     let output = bench(&["--mode", "slide", "--json"]);
@@ -176,7 +255,7 @@ fn a_segmenter_is_timed_with_its_heads() {
     let rows = &parsed(&output)["results"];
     assert_eq!((rows.as_array().unwrap().len(), &rows[0]["batch"]), (1, &json!(1)));
     let said = rows[0]["error"].as_str().unwrap();
-    assert!(said.contains("windows slide over the pictures of task = \"segmentation\""), "{said}");
+    assert!(said.ends_with("windows slide over the pictures of task = \"segmentation\" alone"));
 }
 
 #[test]
@@ -201,9 +280,8 @@ fn a_detector_is_timed_with_its_heads() {
         assert_eq!(row["macs_per_image"], flops["macs"]);
     }
     let set = ["--set", "devices.backend=cpu"];
-    let profiled = run("profile", &[&["train", config], &few[..], &set[..]].concat());
-    // Nothing depends on the backbone's last norm, of 16 channels.
-    assert_eq!(profiled["parameters"].as_u64(), flops["parameters"].as_u64().map(|n| n + 16));
+    let phases = run("bench", &[&["phases", config], &few[..], &set[..]].concat());
+    assert_eq!(phases["parameters"], flops["parameters"]);
 }
 
 #[test]

@@ -246,7 +246,7 @@ fn a_missing_folder_of_an_output_is_told_before_anything_else() {
         (&["export", "x", "-o"], "out.pth"),
         (&["import", "x", "-o"], "out.safetensors"),
         (&["config", "migrate", "x.sh", "-o"], "out.toml"),
-        (&["profile", "train", "x.toml", "--trace"], "out.json"),
+        (&["bench", "phases", "x.toml", "--trace"], "out.json"),
         (&["bench", "x.toml", "-o"], "out.json"),
         (&["runs", "compare", "a", "b", "--plot"], "out.svg"),
         (&["data", "show", "x.toml", "--out"], "out.png"),

@@ -5,7 +5,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::support::{assert_code, assert_parts, python, read_json, run, set, stdout, vim_train};
+use crate::support::{assert_code, assert_parts, python, run, stdout};
 
 fn profile(args: &[&str]) -> Output {
     run(&[&["profile"], args, &["--device", "cpu", "--trials", "3"]].concat())
@@ -42,37 +42,6 @@ fn scan_times_methods_shapes_and_implementations() {
     // u, delta, z, y of 40, B and C of 20; A, D, bias of 48 and the state of 32.
     assert_eq!(first["forward"]["work"]["bytes"], 4 * (160 + 40 + 48 + 32));
     assert!(document["peaks"]["copy_bytes"].as_f64() > Some(0.0));
-}
-
-#[test]
-fn a_training_step_is_timed_by_phases_without_data() {
-    let folder = tempfile::tempdir().unwrap();
-    let trace = folder.path().join("trace.json");
-    let step = || {
-        // A configuration whose images are not here.
-        let mut command = vim_train(&["profile", "train", "../../configs/vim_tiny_cifar100.toml"]);
-        let sets =
-            ["devices.backend=cpu", "model.depth=1", "model.d_model=16", "data.path=nowhere"];
-        command.args(set(&sets)).args(["--batch", "2,4", "--steps", "3", "--warmup", "1"]);
-        command.args(["--classes", "5", "--json", "--trace"]).arg(&trace).output().unwrap()
-    };
-    let document: Value = serde_json::from_str(&text(&step())).unwrap();
-    let results = document["results"].as_array().unwrap();
-    assert_eq!(results.iter().map(|r| r["batch"].as_u64().unwrap()).collect::<Vec<_>>(), [2, 4]);
-    for record in results {
-        let phases: Vec<_> = record["phases_ms"].as_array().unwrap().iter().collect();
-        let names: Vec<_> = phases.iter().map(|phase| phase["name"].as_str().unwrap()).collect();
-        assert_eq!(names, ["forward", "backward", "update"]);
-        assert!(phases.iter().all(|phase| phase["ms"].as_f64() > Some(0.0)), "{record}");
-        assert!(record["step_ms"].as_f64() > Some(0.0));
-        assert!(record["images_per_second"].as_f64() > Some(0.0));
-    }
-    let written = read_json(&trace);
-    let events = written["traceEvents"].as_array().unwrap();
-    assert_eq!(events.len(), 2 * 3 * 3);
-    assert!(events.iter().all(|event| event["ph"] == "X" && event["dur"].as_f64() > Some(0.0)));
-    // It is not written over, and that is said before anything is timed.
-    assert_code(&step(), 73);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Commands that measure and check on several ranks, here on the CPU: `doctor --ranks`, `bench
-//! scaling`, `profile train --ranks`.
+//! scaling`, `bench phases --ranks`.
 
 use std::process::{Command, Output};
 
@@ -121,7 +121,8 @@ fn a_number_of_gpus_that_does_not_run_gives_its_reason() {
     let error = |row: usize| document["results"][row]["error"].as_str().unwrap();
     // All ranks meet the same fault; the one that is seen to end first is named.
     assert!(["rank 0 (node ", "rank 1 (node "].iter().any(|rank| error(0).starts_with(rank)));
-    assert!(error(0).ends_with("the loss is NaN: what was timed is no use"), "{}", error(0));
+    let reason = "the loss is NaN: a step that is not finite is not timed";
+    assert!(error(0).ends_with(reason), "{}", error(0));
     assert_eq!(error(1), "not tried: a smaller batch did not run");
     assert!(document["results"][0].get("latency").is_none(), "{document}");
     for wrong in [["--gpus", "0"], ["--batch", "1,x"], ["--device", "gpu"]] {
@@ -135,8 +136,8 @@ fn a_number_of_gpus_that_does_not_run_gives_its_reason() {
     assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
 }
 
-fn profile(more: &[&str]) -> Output {
-    let mut command = vim_train(&["profile", "train"]);
+fn phases_of(more: &[&str]) -> Output {
+    let mut command = vim_train(&["bench", "phases"]);
     command.arg(repository("configs/debug.toml")).args(set(&["devices.backend=cpu"]));
     command.args(["--steps", "3", "--warmup", "1", "--classes", "5"]).args(more).output().unwrap()
 }
@@ -146,7 +147,7 @@ fn the_share_of_the_exchange_in_a_step_is_shown() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace.json");
     let output =
-        profile(&["--ranks", "2", "--batch", "8", "--json", "--trace", trace.to_str().unwrap()]);
+        phases_of(&["--ranks", "2", "--batch", "8", "--json", "--trace", trace.to_str().unwrap()]);
     assert_code(&output, 0);
     let document = parsed(&output);
     assert_eq!(document["ranks"], 2);
@@ -159,12 +160,12 @@ fn the_share_of_the_exchange_in_a_step_is_shown() {
     let share = record["exchange_share"].as_f64().unwrap();
     assert!((share * step / exchange - 1.0).abs() < 1e-9, "{record}");
     assert_eq!(read_json(&trace)["traceEvents"].as_array().unwrap().len(), 5 * 3);
-    let table = stdout(&profile(&["--ranks", "2", "--batch", "2"]));
+    let table = stdout(&phases_of(&["--ranks", "2", "--batch", "2"]));
     assert!(table.contains(", 2 ranks\n") && table.contains("exchange %"), "{table}");
     // Not of one rank, and not of a batch that cannot be shared.
-    let one = parsed(&profile(&["--batch", "2", "--json"]));
+    let one = parsed(&phases_of(&["--batch", "2", "--json"]));
     assert!(one["results"][0].get("exchange_share").is_none(), "{one}");
-    let output = profile(&["--ranks", "2", "--batch", "3"]);
+    let output = phases_of(&["--ranks", "2", "--batch", "3"]);
     assert_says(&output, 78, &["train.batch_size: 3 does not go with 2 ranks"]);
 }
 

@@ -1,17 +1,18 @@
 //! `vim-train bench`: how fast whole models are, and in how much memory.
 //!
-//! `rows.rs` measures: one row for each method, mode and batch size, by the steps of `subject.rs`;
-//! they go to a table and to a [`Document`] as they come. `compare/` turns documents into tables
-//! and plots. `scaling.rs` measures a training step on several numbers of GPUs.
+//! `rows.rs` measures: one row for each method, mode and batch size, by the steps of
+//! `train/measure.rs`; they go to a table and to a [`Document`] as they come. `compare/` turns
+//! documents into tables and plots. `scaling.rs` measures a training step on several numbers of
+//! GPUs, `phases.rs` its phases.
 
 mod compare;
-mod graph;
+pub(crate) mod phases;
 mod rows;
 mod scaling;
-mod subject;
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,8 @@ use crate::args::{Overrides, count};
 use crate::commands::verify::{method, methods};
 use crate::device::DeviceName;
 use crate::error::Error;
+use crate::train::measure::{Latency, Throughput};
+use crate::train::ranks::RankArg;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,6 +36,7 @@ Examples:
   vim-train bench configs/vim_tiny_ade20k_60k.toml --mode slide    windows over a picture of 683x512 px
   vim-train bench compare infer.json -o compared                     CSV files, a table in Markdown, plots
   vim-train bench scaling configs/vim_tiny_imagenet.toml --gpus 1,2  a training step on one GPU and on two
+  vim-train bench phases configs/vim_tiny_imagenet.toml --batch 128  a training step by its phases
 
 Weights are random, images are synthetic and on the device already: no data are read. `infer` is a forward pass in
 evaluation; `train` is a step as training takes it: forward, loss, backward, norm of the gradient, clipping, AdamW.
@@ -65,6 +69,7 @@ pub(crate) struct BenchArgs {
 enum BenchCommand {
     Compare(CompareArgs),
     Scaling(scaling::ScalingArgs),
+    Phases(phases::PhasesArgs),
 }
 
 #[derive(Debug, Args)]
@@ -107,8 +112,8 @@ struct MeasureArgs {
     steps: usize,
     /// Seconds for each part of a row (warm-up from its third step, steps one by one, steps
     /// queued): after them no further step starts.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
-    budget: f64,
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    budget: Duration,
     /// Instead of the file's `[devices]`: auto, cpu, cuda, cuda:N, wgpu or wgpu:N.
     #[arg(long, value_name = "DEVICE")]
     device: Option<DeviceName>,
@@ -119,6 +124,30 @@ struct MeasureArgs {
     #[arg(long)]
     force: bool,
     /// Print the results as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is timed on ranks, and how it is shown.
+#[derive(Debug, Args)]
+struct RankStepArgs {
+    /// Configuration file that describes the model and its training.
+    config: PathBuf,
+    #[command(flatten)]
+    overrides: Overrides,
+    /// Classes of the head. Left out: 1000, 150 with task = "segmentation", 80
+    /// with "detection".
+    #[arg(long, value_name = "K", value_parser = count)]
+    classes: Option<usize>,
+    /// Steps before the clock starts: the first few compile.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = count)]
+    warmup: usize,
+    #[command(flatten)]
+    rank: RankArg,
+    /// Write over the file that is there.
+    #[arg(long)]
+    force: bool,
+    /// Print one JSON document instead of a table.
     #[arg(long)]
     json: bool,
 }
@@ -161,6 +190,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
     match &args.what {
         Some(BenchCommand::Compare(args)) => compare::run(args),
         Some(BenchCommand::Scaling(args)) => scaling::run(args),
+        Some(BenchCommand::Phases(args)) => phases::run(args, "bench phases"),
         None => rows::run(&args.measure),
     }
 }
@@ -175,7 +205,7 @@ enum ModeChoice {
     /// Both.
     #[default]
     Both,
-    /// Of a segmenter: windows of the model's size over larger pictures.
+    /// With task = "segmentation": windows of the model's size over larger pictures.
     Slide,
 }
 
@@ -220,11 +250,10 @@ fn picture(text: &str) -> Result<[usize; 2], String> {
     Ok([count(height)?, count(width)?])
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(number) if number > 0.0 && number.is_finite() => Ok(number),
-        Ok(_) | Err(_) => Err(format!("`{text}` is no number of seconds above 0")),
-    }
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text.parse().ok().filter(|&number| number > 0.0);
+    let time = number.and_then(|number| Duration::try_from_secs_f64(number).ok());
+    time.ok_or_else(|| format!("`{text}` is no number of seconds above 0"))
 }
 
 #[derive(
@@ -320,35 +349,6 @@ struct Row {
     memory_of: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-}
-
-/// Times of synchronised steps in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Latency {
-    steps: usize,
-    median_ms: f64,
-    p10_ms: f64,
-    p90_ms: f64,
-    mean_ms: f64,
-    /// Standard deviation of the sample; 0 for one step.
-    std_ms: f64,
-    min_ms: f64,
-    max_ms: f64,
-}
-
-/// Throughput of queued steps with one synchronisation at the end.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Throughput {
-    img_s: f64,
-    images: u64,
-    seconds: f64,
-}
-
-impl Throughput {
-    /// Of so many ranks that take steps together.
-    fn times(self, ranks: usize) -> Self {
-        Self { img_s: self.img_s * ranks as f64, images: self.images * ranks as u64, ..self }
-    }
 }
 
 #[cfg(test)]

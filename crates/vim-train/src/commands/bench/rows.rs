@@ -4,21 +4,21 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use vim_comm::Comm;
 use vim_model::ImageSize;
-use vim_run::storage::{Disk, replace};
 
-use super::subject::{Meter, StepLimits, Subject, held};
-use super::{Document, MeasureArgs, Mode, Row};
+use super::{Document, MeasureArgs, Mode, ModeChoice, Row};
 use crate::config::Config;
-use crate::device::memory::available;
+use crate::device::memory::{Meter, available, held};
 use crate::device::{self, SelectedDevice, threads};
 use crate::error::{Error, Internal};
 use crate::fatal;
 use crate::output::bar::Bar;
 use crate::output::summary::rate;
-use crate::output::{check_free, print, print_json};
-use crate::task::kinds::cost;
+use crate::output::{check_free, print, print_json, write_json};
+use crate::task::without_data::Pass;
 use crate::train::environment::Environment;
+use crate::train::measure::{StepLimits, Subject};
 
 pub(super) fn run(args: &MeasureArgs) -> Result<(), Error> {
     if let Some(output) = &args.output {
@@ -33,25 +33,20 @@ pub(super) fn run(args: &MeasureArgs) -> Result<(), Error> {
         Some(name) => device::choose_named(name)?,
         None => device::choose(&first.devices)?,
     };
-    let classes = args.classes.unwrap_or(first.task.usual_classes());
-    let [height, width] = args.picture;
-    let picture = ImageSize { height, width };
-    let subjects = configs
-        .iter()
-        .map(|config| {
-            let subject = Subject::new(config, &chosen.device, classes, picture)?;
-            if args.graph { subject.with_graph(args.mode) } else { Ok(subject) }
-        })
-        .collect::<Result<Vec<_>, _>>()?;
+    let subject = |config| Subject::new(config, &chosen.device, args.classes, Comm::single());
+    let subjects = configs.iter().map(subject).collect::<Result<Vec<_>, _>>()?;
+    if args.graph && args.mode != ModeChoice::Infer {
+        return Err(Error::failed("--graph: a forward pass alone is recorded: add --mode infer"));
+    }
     let mut batches = args.batch.clone().unwrap_or_else(|| args.mode.batches());
     batches.sort_unstable();
     batches.dedup();
     let modes = args.mode.modes();
-    let mut document = document(args, first, &chosen, classes)?;
+    let mut document = document(args, &subjects[0], &chosen)?;
     let total = subjects.len() * modes.len() * batches.len();
     let shown = Shown::new(total, args.json);
     shown.print(&head(&document, &chosen.name, args.graph))?;
-    let bench = Bench { chosen: &chosen, before: held(), plan: plan(args)? };
+    let bench = Bench { chosen: &chosen, before: held(), args };
     for subject in &subjects {
         for &mode in modes {
             let mut guard = Guard::default();
@@ -60,7 +55,9 @@ pub(super) fn run(args: &MeasureArgs) -> Result<(), Error> {
                 shown.print(&line(&row))?;
                 shown.done();
                 document.results.push(row);
-                write(args, &document)?;
+                if let Some(output) = &args.output {
+                    write_json(output, &document)?;
+                }
             }
         }
     }
@@ -79,17 +76,10 @@ fn configs(args: &MeasureArgs) -> Result<Vec<Config>, Error> {
     methods.0.iter().map(|method| Ok(Config::load(path, &with(method))?)).collect()
 }
 
-fn plan(args: &MeasureArgs) -> Result<StepLimits, Error> {
-    let budget = Duration::try_from_secs_f64(args.budget)
-        .map_err(|_| Error::failed(format!("--budget {}: no time to measure in", args.budget)))?;
-    Ok(StepLimits { warmup: args.warmup, steps: args.steps, budget })
-}
-
 fn document(
     args: &MeasureArgs,
-    config: &Config,
+    subject: &Subject,
     chosen: &SelectedDevice,
-    classes: usize,
 ) -> Result<Document, Error> {
     let environment = Environment::of_this_process(chosen.name.clone(), threads::count(), 0);
     let environment = serde_json::to_value(environment)
@@ -97,11 +87,11 @@ fn document(
     Ok(Document {
         command: "bench".into(),
         config: args.config.as_ref().map_or_else(String::new, |path| path.display().to_string()),
-        model: config.model.preset.to_string(),
-        num_classes: classes,
+        model: subject.config.model.preset.to_string(),
+        num_classes: subject.classes,
         warmup: args.warmup,
         steps: args.steps,
-        budget_s: args.budget,
+        budget_s: args.budget.as_secs_f64(),
         hardware: device::hardware(&chosen.device),
         environment,
         overrides: args.overrides.set.clone(),
@@ -109,18 +99,11 @@ fn document(
     })
 }
 
-fn write(args: &MeasureArgs, document: &Document) -> Result<(), Error> {
-    let Some(output) = &args.output else { return Ok(()) };
-    let text = serde_json::to_vec_pretty(document)
-        .map_err(|error| Error::internal(format!("a result has no JSON form: {error}")))?;
-    replace(&Disk, output, &text).map_err(Error::io("write", output))
-}
-
 struct Bench<'a> {
     chosen: &'a SelectedDevice,
     /// Memory of the process before the first row.
     before: u64,
-    plan: StepLimits,
+    args: &'a MeasureArgs,
 }
 
 impl Bench<'_> {
@@ -133,23 +116,25 @@ impl Bench<'_> {
         guard: &mut Guard,
         shown: &Shown,
     ) -> Result<Row, Error> {
-        let model = &subject.model;
-        // Of a full A a classifier's parameters alone are counted.
-        let cost = cost(subject.config, subject.classes).ok();
-        let parameters =
-            cost.as_ref().map_or(model.num_parameters() as u64, |cost| cost.parameters());
+        let (model, args) = (&subject.config.model, self.args);
+        let [height, width] = args.picture;
+        let size = match mode {
+            Mode::Infer | Mode::Train => model.image_size,
+            Mode::Slide => ImageSize { height, width },
+        };
+        let parameters = subject.parameters;
         let mut row = Row {
             method: model.method_label(),
             mode,
-            graph: subject.graph,
+            graph: args.graph,
             batch,
-            image_size: serde_json::to_value(subject.image_size(mode))
+            image_size: serde_json::to_value(size)
                 .map_err(|error| Error::internal(format!("a size has no JSON form: {error}")))?,
             tokens: model.num_tokens(),
             dtype: subject.config.train.precision.to_string(),
             parameters,
-            macs_per_image: cost.as_ref().map(vim_model::Cost::macs),
-            flops_per_image: cost.as_ref().map(vim_model::Cost::flops),
+            macs_per_image: subject.cost.as_ref().map(vim_model::Cost::macs),
+            flops_per_image: subject.cost.as_ref().map(vim_model::Cost::flops),
             latency: None,
             throughput: None,
             flop_s: None,
@@ -164,28 +149,37 @@ impl Bench<'_> {
             return Ok(row);
         }
         let mut meter = Meter::start(&self.chosen.device, self.before);
+        let &MeasureArgs { warmup, steps, budget, .. } = args;
+        let limits = StepLimits { warmup, steps, budget, phases: false };
         // A device out of memory panics; unwinding drops the row's tensors here.
-        let measured =
-            catch_unwind(AssertUnwindSafe(|| subject.measure(mode, batch, self.plan, &mut meter)));
+        let measured = catch_unwind(AssertUnwindSafe(|| {
+            let pass = match mode {
+                Mode::Train => return subject.train(batch, limits, &mut meter),
+                Mode::Infer if args.graph => Pass::Recorded,
+                Mode::Infer => Pass::Whole,
+                Mode::Slide => Pass::Windows,
+            };
+            subject.infer(pass, (batch, size), limits, &mut meter)
+        }));
         let has_panicked = measured.is_err();
         let measured = measured.unwrap_or_else(|panic| Err(Error::failed(panic_text(&*panic))));
         let peak = meter.peak();
         row.peak_memory_bytes = peak.map(|(bytes, _)| bytes);
         row.memory_of = peak.map(|(_, whose)| whose.to_owned());
         match measured {
-            Ok((latency, throughput)) => {
-                row.latency = Some(latency);
-                row.throughput = Some(throughput);
+            Ok(times) => {
+                row.latency = Some(times.latency);
+                row.throughput = Some(times.throughput);
                 let counted = row.flops_per_image.zip(mode.passes());
                 row.flop_s =
-                    counted.map(|(flops, passes)| (flops * passes) as f64 * throughput.img_s);
+                    counted.map(|(flops, passes)| (flops * passes) as f64 * times.throughput.img_s);
                 let host = peak.filter(|&(_, whose)| whose == "host");
                 guard.ran(batch, host.map(|(bytes, _)| bytes));
             }
             Err(error) => {
                 row.error = Some(error.to_string());
                 // Whether a graph can be recorded depends on no size.
-                if has_panicked || !subject.graph {
+                if has_panicked || !args.graph {
                     guard.failed(batch);
                 }
             }

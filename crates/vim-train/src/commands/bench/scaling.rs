@@ -4,23 +4,21 @@
 //! of as many images. Rank 0 measures, and gives its rows to the process that started the ranks.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use vim_comm::{Comm, LibraryInfo};
-use vim_run::storage::{Disk, replace};
+use vim_comm::LibraryInfo;
 
-use super::subject::{Meter, StepLimits, Subject, held};
-use super::{Latency, Mode, Throughput};
-use crate::args::{Overrides, count};
+use super::{Latency, RankStepArgs, Throughput};
+use crate::args::count;
 use crate::config::{Config, DevicesConfig};
-use crate::device::{self, DeviceName, threads};
+use crate::device::{self, DeviceName};
 use crate::error::Error;
 use crate::output::summary::rate;
-use crate::output::{check_free, print, print_json};
+use crate::output::{check_free, json, print, print_json, write_json};
 use crate::train::environment::Environment;
-use crate::train::ranks::{Ended, RankArg, Team, start};
+use crate::train::measure::{Subject, Times};
+use crate::train::ranks::{Ended, Team, start};
 
 const SCALING_HELP: &str = "\
 Examples:
@@ -44,10 +42,8 @@ A row that does not run gives its reason; larger batches on as many GPUs are the
 #[derive(Debug, Args)]
 #[command(after_help = SCALING_HELP)]
 pub(super) struct ScalingArgs {
-    /// Configuration file that describes the model and its training.
-    config: PathBuf,
     #[command(flatten)]
-    overrides: Overrides,
+    common: RankStepArgs,
     /// Numbers of GPUs, or, on a CPU, of processes.
     #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = count,
         default_values_t = [1, 2])]
@@ -56,30 +52,15 @@ pub(super) struct ScalingArgs {
     #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = count,
         default_values_t = [128])]
     batch: Vec<usize>,
-    /// Classes of the head. Left out: 1000, 150 with task = "segmentation", 80
-    /// with "detection".
-    #[arg(long, value_name = "K", value_parser = count)]
-    classes: Option<usize>,
-    /// Steps before the clock starts.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = count)]
-    warmup: usize,
     /// Steps to time, one by one and queued.
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = count)]
     steps: usize,
     /// Instead of the file's `[devices]`: cpu or cuda.
     #[arg(long, value_name = "DEVICE")]
     device: Option<DeviceName>,
-    #[command(flatten)]
-    rank: RankArg,
     /// Write the results to a file as JSON, after every number of GPUs.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write over the output if it is there.
-    #[arg(long)]
-    force: bool,
-    /// Print the results as JSON instead of a table.
-    #[arg(long)]
-    json: bool,
 }
 
 /// What is written and printed.
@@ -127,16 +108,16 @@ struct Measured {
 }
 
 pub(super) fn run(args: &ScalingArgs) -> Result<(), Error> {
-    let mut config = Config::load(&args.config, &args.overrides.set)?;
+    let mut config = Config::load(&args.common.config, &args.common.overrides.set)?;
     if let Some(name) = &args.device {
         let (backend, gpus) = (name.backend, name.gpus());
         config.devices = DevicesConfig { backend, gpus, ..config.devices };
     }
-    if let Some(team) = args.rank.team()? {
+    if let Some(team) = args.common.rank.team()? {
         return measure(&team, args, &config);
     }
     if let Some(output) = &args.output {
-        check_free(output, args.force)?;
+        check_free(output, args.common.force)?;
     }
     let worlds = ascending(&args.gpus);
     // What is not there is said before anything is measured.
@@ -146,18 +127,18 @@ pub(super) fn run(args: &ScalingArgs) -> Result<(), Error> {
         .collect::<Result<_, _>>()?;
     let mut document = ScalingDocument {
         command: "bench scaling",
-        config: args.config.display().to_string(),
+        config: args.common.config.display().to_string(),
         model: config.model.preset.to_string(),
         method: config.model.method_label(),
         dtype: config.train.precision.to_string(),
-        num_classes: args.classes.unwrap_or(config.task.usual_classes()),
-        warmup: args.warmup,
+        num_classes: args.common.classes.unwrap_or(config.task.usual_classes()),
+        warmup: args.common.warmup,
         steps: args.steps,
         environment: Environment::of_this_process(config.devices.backend.to_string(), 0, 0),
-        overrides: args.overrides.set.clone(),
+        overrides: args.common.overrides.set.clone(),
         results: Vec::new(),
     };
-    if !args.json {
+    if !args.common.json {
         print(&head(&document))?;
     }
     for (world, devices) in worlds.into_iter().zip(devices) {
@@ -178,18 +159,16 @@ pub(super) fn run(args: &ScalingArgs) -> Result<(), Error> {
             };
             let efficiency = efficiency(&document.results, world, batch, measured.as_ref());
             let row = ScalingRow { gpus: world, batch, measured, efficiency, error };
-            if !args.json {
+            if !args.common.json {
                 print(&line(&row))?;
             }
             document.results.push(row);
         }
         if let Some(output) = &args.output {
-            let text = serde_json::to_vec_pretty(&document)
-                .map_err(|error| Error::internal(format!("a result has no JSON form: {error}")))?;
-            replace(&Disk, output, &text).map_err(Error::io("write", output))?;
+            write_json(output, &document)?;
         }
     }
-    if args.json { print_json(&document) } else { Ok(()) }
+    if args.common.json { print_json(&document) } else { Ok(()) }
 }
 
 /// Each number once, in order.
@@ -219,44 +198,17 @@ fn efficiency(
 
 /// As one of the ranks: every batch size, and rank 0's answer after each.
 fn measure(team: &Team, args: &ScalingArgs, config: &Config) -> Result<(), Error> {
-    threads::start(config.devices.threads)?;
-    let chosen = team.device(&config.devices)?;
-    let comm = team.join(config, &chosen)?;
-    let classes = args.classes.unwrap_or(config.task.usual_classes());
-    let subject = Subject::new(config, &chosen.device, classes, config.model.image_size)?;
-    let subject = subject.with_ranks(comm.clone());
-    // A limit of time would let ranks take different numbers of steps.
-    let plan = StepLimits { warmup: args.warmup, steps: args.steps, budget: Duration::MAX };
-    let before = held();
+    let (chosen, comm) = team.enter(config)?;
+    let (device, library) = (chosen.with_hardware(), comm.library());
+    let subject = Subject::new(config, &chosen.device, args.common.classes, comm)?;
+    let (batches, steps) = (ascending(&args.batch), (args.common.warmup, args.steps));
     let mut rows = Vec::new();
-    for batch in ascending(&args.batch) {
-        let mut meter = Meter::start(&chosen.device, before);
-        let (latency, throughput) = subject.measure(Mode::Train, batch, plan, &mut meter)?;
-        let peak_memory_bytes = largest(&comm, meter.peak().map(|(bytes, _)| bytes))?;
-        if team.is_lead() {
-            rows.push(Measured {
-                device: chosen.with_hardware(),
-                library: comm.library(),
-                latency,
-                throughput: throughput.times(team.size()),
-                peak_memory_bytes,
-            });
-            let bytes = serde_json::to_vec(&rows)
-                .map_err(|error| Error::internal(format!("a row has no JSON form: {error}")))?;
-            team.answer(config, &bytes)?;
-        }
-    }
-    // No rank leaves while another one reads.
-    comm.gather(&[])?;
-    Ok(())
-}
-
-/// The largest of all ranks' numbers, if each has one.
-fn largest(comm: &Comm, own: Option<u64>) -> Result<Option<u64>, Error> {
-    let all = comm.gather(&own.unwrap_or(0).to_le_bytes())?;
-    let numbers =
-        all.iter().filter_map(|bytes| Some(u64::from_le_bytes(bytes.as_slice().try_into().ok()?)));
-    Ok(numbers.max().filter(|&most| most > 0))
+    subject.train_on_ranks(&batches, steps, false, |times, peak_memory_bytes| {
+        let (device, library) = (device.clone(), library.clone());
+        let Times { latency, throughput, .. } = times;
+        rows.push(Measured { device, library, latency, throughput, peak_memory_bytes });
+        if team.is_lead() { team.answer(config, json(&rows)?.as_bytes()) } else { Ok(()) }
+    })
 }
 
 fn head(document: &ScalingDocument) -> String {

@@ -1,25 +1,24 @@
-//! `vim-train profile`: how long a training step, the scan and the operations of a layer take.
+//! `vim-train profile`: how long the scan and the operations of a layer take.
 
 pub(crate) mod ops;
 pub(crate) mod roof;
 pub(crate) mod scan;
 pub(crate) mod timer;
-mod train;
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use vim_kernels::KernelError;
 
 use timer::Plan;
-use vim_run::rfc3339;
 
 use crate::args::count;
+use crate::commands::bench::phases::{self, PhasesArgs};
 use crate::commands::verify::DtypeChoice;
-use crate::device::{self, DeviceError, DeviceName, SelectedDevice, threads};
+use crate::device::{DeviceError, DeviceName, SelectedDevice};
 use crate::error::Error;
 use vim_verify::Dtype;
 
@@ -29,11 +28,10 @@ Examples:
   vim-train profile scan --device cpu --batch 8 --methods zoh,bilinear
   vim-train profile scan --shape 128x384x197 --shape 8x384x1025 --dtype all --json
   vim-train profile ops --device cuda:0
-  vim-train profile train configs/vim_tiny_imagenet.toml --batch 128,512
 
 docs/benchmarks.md says how each figure is measured.";
 
-/// Time the scan, the operations that a layer is made of, or a step of training by its phases.
+/// Time the scan, or the operations that a layer is made of.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ProfileArgs {
@@ -45,7 +43,9 @@ pub(crate) struct ProfileArgs {
 pub(crate) enum Profile {
     Scan(scan::ScanArgs),
     Ops(ops::OpsArgs),
-    Train(train::TrainStepArgs),
+    /// `bench phases`, by the name that it had.
+    #[command(hide = true)]
+    Train(PhasesArgs),
 }
 
 /// Where and how often.
@@ -57,7 +57,7 @@ struct Common {
     /// Calls to time, after two to warm up.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = count)]
     trials: usize,
-    /// Stop timing a pass after so many seconds, if there have been three calls.
+    /// Seconds after which no further call of a pass is timed, if there have been three.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     budget: f64,
     /// Type of the activations.
@@ -122,41 +122,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<(), Error> {
     match &args.what {
         Profile::Scan(args) => scan::run(args),
         Profile::Ops(args) => ops::run(args),
-        Profile::Train(args) => train::run(args),
-    }
-}
-
-/// Header of every document: the measurement, program, machine and time.
-#[derive(Debug, Serialize)]
-struct Head {
-    command: &'static str,
-    version: &'static str,
-    commit: Option<&'static str>,
-    device: String,
-    hardware: Option<String>,
-    threads: usize,
-    date: String,
-}
-
-impl Head {
-    fn new(command: &'static str, chosen: &SelectedDevice) -> Self {
-        Self {
-            command,
-            version: env!("CARGO_PKG_VERSION"),
-            commit: option_env!("VIM_TRAIN_COMMIT"),
-            device: chosen.name.clone(),
-            hardware: device::hardware(&chosen.device),
-            threads: threads::count(),
-            date: rfc3339(SystemTime::now()),
-        }
-    }
-
-    fn line(&self) -> String {
-        let hardware = self.hardware.as_deref().unwrap_or("unnamed hardware");
-        let commit = self.commit.map_or_else(String::new, |commit| {
-            format!(", commit {}", commit.get(..9).unwrap_or(commit))
-        });
-        format!("{} on {} ({hardware}){commit}, {}", self.command, self.device, self.date)
+        Profile::Train(args) => phases::run(args, "profile train"),
     }
 }
 

@@ -10,10 +10,11 @@ use vim_kernels::{
 };
 
 use super::timer::{Plan, Times, measure};
-use super::{Common, Head, ScanSizes, Skipped, no_such_type, plan, skip};
+use super::{Common, ScanSizes, Skipped, no_such_type, plan, skip};
 use crate::device::{self, threads};
 use crate::error::Error;
 use crate::output::{print, print_json};
+use crate::train::environment::Head;
 use vim_verify::{Dtype, choice, preferred};
 
 const OPS_HELP: &str = "\

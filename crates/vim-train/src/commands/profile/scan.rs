@@ -12,12 +12,13 @@ use vim_kernels::{
 
 use super::roof::{self, Peaks, Work};
 use super::timer::{Plan, Times, measure};
-use super::{Common, Head, ScanSizes, Shape, Skipped, no_such_type, plan, skip};
+use super::{Common, ScanSizes, Shape, Skipped, no_such_type, plan, skip};
 use crate::commands::verify::{implementation, method, methods};
 use crate::device;
 use crate::device::threads;
 use crate::error::Error;
 use crate::output::{print, print_json};
+use crate::train::environment::Head;
 use vim_verify::{Dtype, choice};
 
 const SCAN_HELP: &str = "\
@@ -276,21 +277,12 @@ pub(super) fn run(args: &ScanArgs) -> Result<(), Error> {
                     let measured = if supported {
                         subject.measure(&chosen.device, plan, &peaks)
                     } else {
-                        let reason = format!("the device does not compute in {dtype}");
-                        skipped.push(skip(
-                            args.common.dtype,
-                            dtype,
-                            &chosen,
-                            subject.name(),
-                            reason,
-                        )?);
-                        continue;
+                        Err(Error::failed(format!("the device does not compute in {dtype}")))
                     };
                     let mut record = match measured {
                         Ok(record) => record,
-                        Err(error) if no_such_type(&error) => {
-                            let reason = error.to_string();
-                            let choice = args.common.dtype;
+                        Err(error) if !supported || no_such_type(&error) => {
+                            let (choice, reason) = (args.common.dtype, error.to_string());
                             skipped.push(skip(choice, dtype, &chosen, subject.name(), reason)?);
                             continue;
                         }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::device::wait;
 use crate::error::Error;
+use crate::train::measure::Latency;
 
 /// Number and time limit of the measurements.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +73,7 @@ pub(crate) fn measure<P: Send, O: Send + 'static>(
         times.push(ticks.duration().as_secs_f64() * 1e3);
     }
     let start = Instant::now();
-    let mut back_to_back = f64::INFINITY;
+    let mut back_to_back_ms = f64::INFINITY;
     for round in 0..3 {
         if round > 0 && start.elapsed() >= plan.budget {
             break;
@@ -84,44 +85,17 @@ pub(crate) fn measure<P: Send, O: Send + 'static>(
             call(input)?;
         }
         wait(device)?;
-        back_to_back = back_to_back.min(start.elapsed().as_secs_f64() * 1e3 / plan.queued as f64);
+        back_to_back_ms =
+            back_to_back_ms.min(start.elapsed().as_secs_f64() * 1e3 / plan.queued as f64);
     }
-    times.sort_by(f64::total_cmp);
-    Ok(Times {
-        timer,
-        trials: times.len(),
-        median_ms: quantile(&times, 0.5),
-        min_ms: quantile(&times, 0.0),
-        p10_ms: quantile(&times, 0.1),
-        p90_ms: quantile(&times, 0.9),
-        back_to_back_ms: back_to_back,
-        queued: plan.queued,
-    })
-}
-
-/// The quantile `share` of `sorted`, interpolated linearly.
-pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let at = share * sorted.len().saturating_sub(1) as f64;
-    let (low, high) = (at.floor() as usize, at.ceil() as usize);
-    match (sorted.get(low), sorted.get(high)) {
-        (Some(one), Some(two)) => one + (two - one) * (at - low as f64),
-        (_, _) => f64::NAN,
-    }
+    let Latency { median_ms, min_ms, p10_ms, p90_ms, steps: trials, .. } = Latency::of(times);
+    let queued = plan.queued;
+    Ok(Times { timer, trials, median_ms, min_ms, p10_ms, p90_ms, back_to_back_ms, queued })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quantiles() {
-        let values = [1.0, 2.0, 3.0, 4.0, 5.0];
-        assert_eq!(quantile(&values, 0.5), 3.0);
-        assert_eq!(quantile(&values, 0.0), 1.0);
-        assert!((quantile(&values, 0.9) - 4.6).abs() < 1e-12);
-        assert_eq!(quantile(&values[..1], 0.9), 1.0);
-        assert!(quantile(&[], 0.5).is_nan());
-    }
 
     #[test]
     fn every_call_gets_its_own_input_and_only_calls_are_timed() {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Serialize, Serializer};
 use vim_comm::Comm;
 use vim_data::{DataError, DatasetKind, LoaderConfig, Pixels, Split, Splits, Statistics};
-use vim_model::{Cost, ModelError, Vim};
+use vim_model::Vim;
 use vim_run::metrics::Scores;
 use vim_run::storage::{Disk, replace};
 
@@ -54,10 +54,6 @@ impl NamedTask for Classification {
 
     fn evaluation(config: &Config) -> Option<LoaderConfig> {
         Some(loaders::evaluation(config, config.model.image_size, &Comm::single()))
-    }
-
-    fn cost(config: &Config, classes: usize) -> Result<Cost, ModelError> {
-        config.model.with_classes(classes)?.cost()
     }
 
     fn published_names(count: usize) -> Option<Vec<String>> {

@@ -13,7 +13,7 @@ use std::ops::Range;
 use burn::tensor::{Device, Tensor};
 use vim_comm::Comm;
 use vim_data::{Batch, CropMode, Loader, LoaderConfig, Recipe, Split, Splits};
-use vim_model::{LoadOptions, Vim, VimConfig, decays, layer_of};
+use vim_model::{Cost, LoadOptions, ModelError, Vim, VimConfig, decays, layer_of};
 use vim_run::PREDICTIONS;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::config::{Config, ConfigError, LossKind};
 use crate::error::Error;
-use crate::task::without_data::{self, WithoutData};
+use crate::task::without_data::{self, Forward, Pass, WithoutData};
 use crate::weights::place::Place;
 use crate::weights::source::{WeightsSource, notes};
 pub use batch::{Mixed, Targets, cross_entropy};
@@ -128,12 +128,34 @@ impl WithoutData for Classifier {
         Ok(Self::new(config, config.model.with_classes(classes)?)?)
     }
 
+    fn cost(config: &Config, classes: usize) -> Result<Cost, ModelError> {
+        config.model.with_classes(classes)?.cost()
+    }
+
     fn random(&self, count: usize, device: &Device) -> Labelled {
         let model = self.model();
         let labels = without_data::labels(count, model.num_classes, device);
         Labelled {
             images: without_data::images(count, model.image_size, device),
             targets: Targets::new(labels, None),
+        }
+    }
+
+    /// Images to logits.
+    fn forward<'a>(
+        _config: &Config,
+        model: &'a Vim,
+        images: Tensor<4>,
+        pass: Pass,
+    ) -> Result<Forward<'a>, Error> {
+        let sum = |logits: Tensor<2>| logits.abs().sum();
+        match pass {
+            Pass::Whole => Ok(Box::new(move || Ok(sum(model.forward(images.clone())?)))),
+            Pass::Recorded => {
+                let graph = without_data::record(model, &images)?;
+                Ok(Box::new(move || Ok(sum(graph.replay(images.clone())?))))
+            }
+            Pass::Windows => Err(pass.refused()),
         }
     }
 }

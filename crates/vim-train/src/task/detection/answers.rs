@@ -11,7 +11,6 @@ use vim_data::{
     DataError, LoaderConfig, PictureError, Pixels, Split, Splits, encode_png, read_whole_picture,
 };
 use vim_dense::detection::{Detector, DetectorConfig};
-use vim_model::{Cost, ModelError};
 use vim_run::storage::{Disk, replace};
 
 use super::evaluate::Evaluated;
@@ -58,10 +57,6 @@ impl NamedTask for Detection {
 
     fn training(config: &Config, comm: &Comm) -> LoaderConfig {
         dense::training::<ObjectDetector>(config, comm)
-    }
-
-    fn cost(config: &Config, classes: usize) -> Result<Cost, ModelError> {
-        config.detector().cost(&config.model, classes)
     }
 
     fn published_names(count: usize) -> Option<Vec<String>> {

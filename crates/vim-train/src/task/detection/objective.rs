@@ -9,12 +9,12 @@ use serde::Serialize;
 use vim_comm::Comm;
 use vim_dense::detection::mask_target::InstanceMask;
 use vim_dense::detection::{DetectionLosses, Detector, DetectorConfig, Truths, groups};
-use vim_model::{DecayGroups, ImageSize};
+use vim_model::{Cost, DecayGroups, ImageSize, ModelError};
 
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use crate::task::init::init_weights;
-use crate::task::without_data::{self, WithoutData};
+use crate::task::without_data::{self, Forward, Pass, WithoutData};
 use crate::task::{Draw, InitWeights, Objective, Placement};
 
 /// A detector and the sum of its nine losses.
@@ -124,6 +124,10 @@ impl WithoutData for ObjectDetector {
         Ok(Self::new(config, classes)?)
     }
 
+    fn cost(config: &Config, classes: usize) -> Result<Cost, ModelError> {
+        config.detector().cost(&config.model, classes)
+    }
+
     /// With nine squares of three sizes in each image.
     fn random(&self, count: usize, device: &Device) -> Scenes {
         let size = self.image_size();
@@ -137,6 +141,25 @@ impl WithoutData for ObjectDetector {
             sizes: Arc::new(vec![[size.height, size.width]; count]),
             truths: Arc::new(vec![truths; count]),
         }
+    }
+
+    /// Images to detections with masks, which the host chooses.
+    fn forward<'a>(
+        _config: &Config,
+        model: &'a Detector,
+        images: Tensor<4>,
+        pass: Pass,
+    ) -> Result<Forward<'a>, Error> {
+        if pass != Pass::Whole {
+            return Err(pass.refused());
+        }
+        let [count, _, height, width] = images.dims();
+        let sizes = vec![[height, width]; count];
+        Ok(Box::new(move || {
+            let found = model.detect(images.clone(), &sizes)?;
+            let scores: f32 = found.iter().flat_map(|found| &found.scores).sum();
+            Ok(Tensor::full([1], scores, &images.device()))
+        }))
     }
 }
 

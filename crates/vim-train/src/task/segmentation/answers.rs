@@ -12,7 +12,6 @@ use vim_data::{
     read_whole_picture,
 };
 use vim_dense::{Segmenter, SegmenterConfig};
-use vim_model::{Cost, ModelError};
 use vim_run::metrics::Scores;
 use vim_run::storage::{Disk, replace};
 
@@ -60,10 +59,6 @@ impl NamedTask for Segmentation {
 
     fn training(config: &Config, comm: &Comm) -> LoaderConfig {
         dense::training::<PixelClassifier>(config, comm)
-    }
-
-    fn cost(config: &Config, classes: usize) -> Result<Cost, ModelError> {
-        config.segmenter().cost(&config.model, classes)
     }
 
     fn published_names(count: usize) -> Option<Vec<String>> {

@@ -6,13 +6,13 @@ use std::ops::Range;
 use burn::tensor::{Device, Int, Tensor};
 use serde::Serialize;
 use vim_comm::Comm;
-use vim_dense::{Segmenter, SegmenterConfig, Shard, ShardSum, layers_above, losses};
-use vim_model::{DecayGroups, ImageSize};
+use vim_dense::{Segmenter, SegmenterConfig, Shard, ShardSum, layers_above, losses, predicted};
+use vim_model::{Cost, DecayGroups, ImageSize, ModelError};
 
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use crate::task::init::init_weights;
-use crate::task::without_data::{self, WithoutData};
+use crate::task::without_data::{self, Forward, Pass, WithoutData};
 use crate::task::{Draw, InitWeights, Objective, Placement};
 
 /// A segmenter and its pixels' cross-entropy.
@@ -134,12 +134,40 @@ impl WithoutData for PixelClassifier {
         Ok(Self::new(config, classes, comm)?)
     }
 
+    fn cost(config: &Config, classes: usize) -> Result<Cost, ModelError> {
+        config.segmenter().cost(&config.model, classes)
+    }
+
     fn random(&self, count: usize, device: &Device) -> Mapped {
         let size = self.image_size();
         let labels =
             without_data::labels(count * size.height * size.width, self.num_classes(), device);
         let labels = labels.reshape([count, size.height, size.width]);
         Mapped { images: without_data::images(count, size, device), labels }
+    }
+
+    /// Images, or pictures by windows, to the class of each of their pixels.
+    fn forward<'a>(
+        config: &Config,
+        model: &'a Segmenter,
+        images: Tensor<4>,
+        pass: Pass,
+    ) -> Result<Forward<'a>, Error> {
+        let ImageSize { height, width } = config.model.image_size;
+        let stride = match pass {
+            Pass::Whole => None,
+            Pass::Windows => Some(config.pairs().stride([height, width])),
+            Pass::Recorded => return Err(pass.refused()),
+        };
+        let [_, _, height, width] = images.dims();
+        Ok(Box::new(move || {
+            let logits = match stride {
+                Some(stride) => model.slide(images.clone(), stride)?,
+                None => model.forward(images.clone())?,
+            };
+            let seen = predicted(logits, [height, width])?;
+            Ok(seen.labels.float().sum() + seen.probabilities.sum())
+        }))
     }
 }
 

@@ -1,5 +1,5 @@
 //! Ranks of a command that trains no run and records nothing: `doctor --ranks`, `bench scaling`,
-//! `profile train`.
+//! `bench phases`.
 
 use std::env;
 use std::fs;
@@ -13,7 +13,7 @@ use vim_comm::{Comm, Place, Rendezvous};
 use super::supervisor::{GRACE, PAUSE, Started, Supervisor, end, ended};
 use super::{Member, Rank};
 use crate::config::{Config, DevicesConfig};
-use crate::device::SelectedDevice;
+use crate::device::{SelectedDevice, threads};
 use crate::error::{Error, code};
 
 /// The file with what rank 0 found, for the process that started it.
@@ -73,6 +73,14 @@ impl Team {
         self.rank.join(config, device)
     }
 
+    /// The device of this rank, and the ranks, which it joins.
+    pub(crate) fn enter(&self, config: &Config) -> Result<(SelectedDevice, Comm), Error> {
+        threads::start(config.devices.threads)?;
+        let chosen = self.device(&config.devices)?;
+        let comm = self.join(config, &chosen)?;
+        Ok((chosen, comm))
+    }
+
     /// Gives `bytes` to the process that [started](start) the ranks, in place of what it was given
     /// before.
     pub(crate) fn answer(&self, config: &Config, bytes: &[u8]) -> Result<(), Error> {
@@ -117,7 +125,7 @@ pub(crate) fn start(config: &Config, devices: Vec<Option<usize>>) -> Result<Ende
     // What they have said is told before this process ends.
     ranks.iter_mut().filter_map(|rank| rank.errors.take()).for_each(|errors| drop(errors.join()));
     let answer = fs::read(folder.join(ANSWER)).ok();
-    // What stays is of no use to anybody, and small.
+    // What stays is small, and nobody reads it.
     let _ = fs::remove_dir_all(&folder);
     Ok(Ended { answer, result })
 }

@@ -11,11 +11,12 @@ use vim_kernels::{Discretization, Series};
 
 use super::super::{Context, Finding};
 use super::Bench;
-use crate::commands::profile::timer::{WARM_UP, quantile};
+use crate::commands::profile::timer::WARM_UP;
 use crate::device::machine::Machine;
 use crate::device::threads::count as pool;
 use crate::device::wait;
 use crate::error::Error;
+use crate::train::measure::Latency;
 
 /// Ratio of unsynchronised to synchronised time below which a clock without a wait misleads.
 const MISLEADS: f64 = 0.8;
@@ -41,9 +42,8 @@ pub(super) fn misleads(bench: &Bench) -> Result<Vec<Finding>, Error> {
     Ok(vec![synchronised(median(without), median(with))])
 }
 
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    quantile(&times, 0.5)
+fn median(times: Vec<f64>) -> f64 {
+    Latency::of(times).median_ms
 }
 
 /// The finding, from the milliseconds until the call returned and until the device finished.
