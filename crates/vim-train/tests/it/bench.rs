@@ -371,7 +371,8 @@ fn the_join_with_a_peer() {
         "latency": {"median_ms": 1000.0}, "throughput": {"img_s": 0.5},
     });
     fs::write(&theirs, format!("{peer}\n")).unwrap();
-    let output = python("compare/join_train.py", &[ours.to_str().unwrap(), theirs.to_str().unwrap()]);
+    let output =
+        python("compare/join_train.py", &[ours.to_str().unwrap(), theirs.to_str().unwrap()]);
     assert_code(&output, 0);
     assert_parts(&stdout(&output), &["| tiny zoh | vim_tiny | infer | 32 | 2 | f32 |"]);
 }

@@ -110,7 +110,8 @@ fn the_join_reads_our_document() {
         r#"{{"batch": 1, "dim": 8, "seqlen": 5, "dstate": 16, "dtype": "f32", "forward": {times}, "backward": {times}}}"#
     );
     fs::write(&theirs, peer + "\n").unwrap();
-    let table = text(&python("compare/join_scan.py", &[ours.to_str().unwrap(), theirs.to_str().unwrap()]));
+    let table =
+        text(&python("compare/join_scan.py", &[ours.to_str().unwrap(), theirs.to_str().unwrap()]));
     let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("1x8x5")).collect();
     assert_eq!(rows.len(), 4, "{table}");
     assert!(rows[2].contains("foh") && rows[2].contains("1000.000"), "{table}");
