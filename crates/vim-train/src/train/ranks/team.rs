@@ -10,7 +10,8 @@ use std::time::Instant;
 use clap::Args;
 use vim_comm::{Comm, Place, Rendezvous};
 
-use super::supervisor::{GRACE, PAUSE, Started, Supervisor, end, ended};
+use super::nodes::GRACE;
+use super::supervisor::{PAUSE, Started, Supervisor, end, ended};
 use super::{Member, Rank};
 use crate::config::{Config, DevicesConfig};
 use crate::device::SelectedDevice;
@@ -117,7 +118,7 @@ pub(crate) fn start(config: &Config, devices: Vec<Option<usize>>) -> Result<Ende
     // What they have said is told before this process ends.
     ranks.iter_mut().filter_map(|rank| rank.errors.take()).for_each(|errors| drop(errors.join()));
     let answer = fs::read(folder.join(ANSWER)).ok();
-    // What stays is of no use to anybody, and small.
+    // What stays is small, and nothing reads it.
     let _ = fs::remove_dir_all(&folder);
     Ok(Ended { answer, result })
 }
