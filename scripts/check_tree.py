@@ -231,7 +231,6 @@ def task_words(text):
     code = code_of(text)
     tasks = "classification|segmentation|detection"
     names = (
-        r"\bTaskKind::\w+",
         r"\b(?:Classification|Segmentation|Detection)\b",
         rf"\btask::(?:{tasks})\b",
         r"\b(?:is|has|of)_(?:dense|classif|segment|detect)\w*",

@@ -131,7 +131,7 @@ precisions() {
 
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
 [ -z "${CUDA_VISIBLE_DEVICES:-}" ] || gpus=$(tr -cd , <<< "$CUDA_VISIBLE_DEVICES," | wc -c)
-# Runs a command for RANKS ranks: with fewer GPUs, ranks share them.
+# Runs a command for that number of ranks: with fewer GPUs, ranks share them.
 with_ranks() { # RANKS COMMAND...
   local world=$1
   shift

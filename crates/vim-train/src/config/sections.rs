@@ -110,8 +110,8 @@ pub struct TrainConfig {
     /// What a step does whose loss or gradient norm is not finite: `stop` the run (exit code 76),
     /// or `skip`, which changes nothing, records it and goes on with the next batch.
     pub non_finite: NonFinite,
-    /// With `train.non_finite = "skip"`: such steps in a row that are allowed; one more stops the
-    /// run.
+    /// With `train.non_finite = "skip"`: the most such steps in a row; one more stops
+    /// the run.
     pub max_non_finite: u64,
     /// How often to evaluate on the validation images, in steps or epochs; without any, on the test
     /// images (`data.watch_test`).

@@ -100,7 +100,7 @@ impl JsonSchema for Extends {
 pub enum Gpus {
     /// All that are visible.
     All,
-    /// The first ones, this many.
+    /// This many, the first ones.
     Count(usize),
     /// These, by number.
     List(Vec<usize>),

@@ -118,7 +118,7 @@ pub(crate) fn start(config: &Config, devices: Vec<Option<usize>>) -> Result<Ende
     // What they have said is told before this process ends.
     ranks.iter_mut().filter_map(|rank| rank.errors.take()).for_each(|errors| drop(errors.join()));
     let answer = fs::read(folder.join(ANSWER)).ok();
-    // What stays is small, and nothing reads it.
+    // What stays is small, and nobody reads it.
     let _ = fs::remove_dir_all(&folder);
     Ok(Ended { answer, result })
 }
