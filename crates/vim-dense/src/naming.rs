@@ -2,7 +2,8 @@
 
 use burn::module::Module;
 use vim_model::{
-    LoadOptions, LoadReport, NamedArrays, Names, StateDictMismatch, Vim, load_module, load_renamed,
+    LoadOptions, LoadReport, NamedArrays, Names, Naming, StateDictMismatch, Vim, VimConfig,
+    load_named,
 };
 use vim_torch::StateDict;
 
@@ -10,7 +11,7 @@ use vim_torch::StateDict;
 const BACKBONE: &str = "backbone.";
 
 /// What the original calls the parameters and running statistics of a kind of model on a backbone.
-pub(crate) struct Naming {
+pub(crate) struct DenseNaming {
     /// Begins names that this program alone has.
     pub(crate) ours: &'static str,
     /// Begins the backbone's names in the original.
@@ -21,24 +22,41 @@ pub(crate) struct Naming {
     pub(crate) is_count: fn(&str) -> bool,
     /// Whether a key is of a parameter that the original deletes.
     pub(crate) is_absent: fn(&str) -> bool,
+    /// Whether the parameter at a path here has a number for each class.
+    pub(crate) is_head: fn(&str) -> bool,
+    /// The path here of the parameter `[K]` that tells the number of classes.
+    pub(crate) classes: &'static str,
 }
 
-impl Naming {
-    /// `model` with every one of `state`, which is under either naming.
+impl DenseNaming {
+    /// `model`, on a backbone of `config`, with every one of `state`, which is under either naming.
     pub(crate) fn load<M: Module>(
         &self,
         model: M,
+        config: &VimConfig,
         state: &StateDict,
+        options: LoadOptions,
     ) -> Result<(M, LoadReport), Box<StateDictMismatch>> {
-        if state.iter().any(|(key, _)| key.starts_with(self.ours)) {
-            let model = load_module(model, state)?;
-            let arrays = NamedArrays::of(&model);
-            let (tensors, parameters) = (arrays.iter().count(), arrays.num_elements());
-            return Ok((model, LoadReport { tensors, parameters, ..LoadReport::default() }));
-        }
+        let is_ours = state.iter().any(|(key, _)| key.starts_with(self.ours));
         let rope = format!("{}rope.", self.backbone);
         let is_computed = |key: &str| (self.is_count)(key) || key.starts_with(&rope);
-        load_renamed(model, state, &self.key, &is_computed, &self.is_absent)
+        let parts = Naming {
+            backbone: BACKBONE,
+            head: &self.is_head,
+            classes: self.classes,
+            ..Naming::OURS
+        };
+        let naming = match is_ours {
+            true => parts,
+            false => Naming {
+                names: Names::Pytorch,
+                key: &self.key,
+                computed: &is_computed,
+                absent: &self.is_absent,
+                ..parts
+            },
+        };
+        load_named(model, state, &naming, options, Some(config))
     }
 
     /// All of `model`, which is on `backbone`, in the order of the modules; the original's with its

@@ -5,7 +5,7 @@ use std::io::Cursor;
 use vim_model::{LoadOptions, LoadReport, NamedArrays, Names, StateDictMismatch, pytorch_key};
 use vim_torch::{ArrayView, StateDict, Value, WriteError, write_mmcv};
 
-use crate::naming::{Naming, load_backbone};
+use crate::naming::{DenseNaming, load_backbone};
 use crate::segmenter::Segmenter;
 
 /// Our names inside the pyramid, and the original's, where it is a part of the backbone.
@@ -22,12 +22,14 @@ const VARIANCE: &str = ".running_var";
 /// The key of that count.
 const COUNT: &str = ".num_batches_tracked";
 /// mmsegmentation's names.
-const NAMING: Naming = Naming {
+const NAMING: DenseNaming = DenseNaming {
     ours: "pyramid.",
     backbone: "backbone.",
     key: mmseg_key,
     is_count: |key| key.ends_with(COUNT),
     is_absent: |_| false,
+    is_head: |path| path.contains("_head.conv_seg."),
+    classes: "decode_head.conv_seg.bias",
 };
 
 /// The original's name of the parameter or statistic at `path` of a [`Segmenter`].
@@ -50,9 +52,14 @@ impl Segmenter {
     ///
     /// # Errors
     ///
-    /// [`StateDictMismatch`] lists every difference.
-    pub fn load(self, state: &StateDict) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
-        NAMING.load(self, state)
+    /// [`StateDictMismatch`] lists every difference that `options` does not allow.
+    pub fn load(
+        self,
+        state: &StateDict,
+        options: LoadOptions,
+    ) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
+        let config = self.backbone_config().clone();
+        NAMING.load(self, &config, state, options)
     }
 
     /// Takes the backbone's parameters from `state`, which is of a classifier.

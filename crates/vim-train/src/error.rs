@@ -103,6 +103,11 @@ impl Error {
         Told { code: code::FAILED, text: text.into() }.into()
     }
 
+    /// A flag that has no meaning here.
+    pub(crate) fn usage(text: impl Into<String>) -> Self {
+        Told { code: code::USAGE, text: text.into() }.into()
+    }
+
     /// Input that is missing, damaged or unfit.
     pub(crate) fn data(text: impl Into<String>) -> Self {
         Told { code: code::DATA, text: text.into() }.into()

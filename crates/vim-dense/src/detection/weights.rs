@@ -4,19 +4,21 @@ use vim_model::{LoadOptions, LoadReport, NamedArrays, Names, StateDictMismatch, 
 use vim_torch::StateDict;
 
 use super::detector::Detector;
-use crate::naming::{Naming, load_backbone};
+use crate::naming::{DenseNaming, load_backbone};
 
 /// The backbone's names begin with it in detectron2.
 const NET: &str = "backbone.net.";
 /// The last norm of the backbone, which the original deletes: nothing depends on it.
 const UNUSED: &str = "backbone.norm_f.";
 /// detectron2's names.
-const NAMING: Naming = Naming {
+const NAMING: DenseNaming = DenseNaming {
     ours: "box_heads.",
     backbone: NET,
     key: detectron_key,
     is_count: |_| false,
     is_absent: |key| key.starts_with(&detectron_key(UNUSED)),
+    is_head: |path| path.contains(".cls_score.") || path.starts_with("mask_head.predictor."),
+    classes: "mask_head.predictor.bias",
 };
 /// The number of each part of a level among detectron2's layers, from stride 4 to stride 32.
 const PARTS: [&[(&str, usize)]; 4] = [
@@ -86,9 +88,14 @@ impl Detector {
     ///
     /// # Errors
     ///
-    /// [`StateDictMismatch`] lists every difference.
-    pub fn load(self, state: &StateDict) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
-        NAMING.load(self, state)
+    /// [`StateDictMismatch`] lists every difference that `options` does not allow.
+    pub fn load(
+        self,
+        state: &StateDict,
+        options: LoadOptions,
+    ) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
+        let config = self.backbone_config().clone();
+        NAMING.load(self, &config, state, options)
     }
 
     /// Takes the backbone's parameters from `state`, which is of a classifier; see

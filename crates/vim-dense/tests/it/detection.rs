@@ -342,7 +342,7 @@ fn files_of_either_naming_restore_every_number() {
     for names in [Names::Ours, Names::Pytorch] {
         let bytes = model.state(names).unwrap().to_pytorch().unwrap();
         let checkpoint = read_checkpoint(Cursor::new(bytes), Section::Model).unwrap();
-        let (loaded, report) = other().load(&checkpoint.state).unwrap();
+        let (loaded, report) = other().load(&checkpoint.state, LoadOptions::default()).unwrap();
         let of = |model: &Detector| -> Vec<(String, Vec<f32>)> {
             let arrays = NamedArrays::of(model)
                 .filtered(|name| !name.starts_with("backbone.norm_f.") || names == Names::Ours);
@@ -355,7 +355,7 @@ fn files_of_either_naming_restore_every_number() {
     let state = model.state(Names::Pytorch).unwrap();
     let bytes = state.filtered(|name| !name.contains("mask_fcn2.norm")).to_pytorch().unwrap();
     let checkpoint = read_checkpoint(Cursor::new(bytes), Section::Model).unwrap();
-    let mismatch = other().load(&checkpoint.state).unwrap_err();
+    let mismatch = other().load(&checkpoint.state, LoadOptions::default()).unwrap_err();
     assert_eq!(mismatch.missing.len(), 2);
 }
 

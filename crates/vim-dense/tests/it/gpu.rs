@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::tensor::Device;
 use vim_comm::Comm;
 use vim_dense::{Segmenter, Shard, ShardSum, losses, predicted, replicas};
-use vim_model::Names;
+use vim_model::{LoadOptions, Names};
 use vim_torch::{Array, Element, Item, StateDict};
 
 use crate::support::{
@@ -52,7 +52,11 @@ fn a_step_is_that_of_the_cpu() {
     let (losses, grads, after) = step(&model, &cpu);
     for gpu in gpus() {
         let gpu = gpu.autodiff();
-        let (other, _) = heads.init(&backbone, CLASSES, &gpu, 1).unwrap().load(&state).unwrap();
+        let (other, _) = heads
+            .init(&backbone, CLASSES, &gpu, 1)
+            .unwrap()
+            .load(&state, LoadOptions::default())
+            .unwrap();
         let (found, found_grads, found_after) = step(&other, &gpu);
         let off = error(&found, &wide(&losses));
         assert!(off < 1e-5, "losses: {off:.1e}");

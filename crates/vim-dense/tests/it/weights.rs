@@ -38,7 +38,8 @@ fn a_model_goes_through_either_naming_unchanged() {
         let expected = values(&model);
         for names in [Names::Ours, Names::Pytorch] {
             let state = dict(&model.state(names).unwrap());
-            let (back, report) = fresh(&heads, &backbone).load(&state).unwrap();
+            let (back, report) =
+                fresh(&heads, &backbone).load(&state, LoadOptions::default()).unwrap();
             assert_eq!(values(&back), expected, "{names:?}");
             assert_eq!(report.tensors, expected.len(), "{names:?}");
         }
@@ -62,7 +63,7 @@ fn a_file_of_mmcv_holds_counts_and_is_read_back() {
     {
         assert!(state.get(key).is_some(), "{key}");
     }
-    let (back, report) = fresh(&heads, &backbone).load(&state).unwrap();
+    let (back, report) = fresh(&heads, &backbone).load(&state, LoadOptions::default()).unwrap();
     assert_eq!(values(&back), values(&model));
     assert_eq!(report.computed.len(), 14 + 2);
 }
@@ -79,7 +80,7 @@ fn every_difference_is_named() {
     let odd = Array { shape: vec![2], values: vec![0.0; 2], stored: Element::F32 };
     state.insert("decode_head.psp_modules.2.1.bn.bias".into(), Item::Array(odd.clone()));
     state.insert("decode_head.more".into(), Item::Array(odd));
-    let mismatch = fresh(&heads, &backbone).load(&state).err().unwrap();
+    let mismatch = fresh(&heads, &backbone).load(&state, LoadOptions::default()).err().unwrap();
     assert_eq!(mismatch.missing, [("backbone.fpn1.1.running_mean".to_owned(), vec![8])]);
     assert_eq!(mismatch.unexpected, ["decode_head.more"]);
     assert_eq!(mismatch.wrong_shape[0].key, "decode_head.psp_modules.2.1.bn.bias");

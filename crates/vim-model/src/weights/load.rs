@@ -105,32 +105,24 @@ pub fn import_pytorch(
 ///
 /// [`StateDictMismatch`] lists every difference.
 pub fn load_module<M: Module>(module: M, state: &StateDict) -> Result<M, Box<StateDictMismatch>> {
-    let naming = Naming {
-        names: Names::Ours,
-        key: &str::to_owned,
-        computed: &|_| false,
-        absent: &|_| false,
-    };
-    let (module, _) = fill(module, state, naming, LoadOptions::default(), None)?;
+    let (module, _) = load_named(module, state, &Naming::OURS, LoadOptions::default(), None)?;
     Ok(module)
 }
 
-/// [`load_module`] from a file of PyTorch that calls the parameter at a path `key(path)` and stores
-/// a linear layer's weight as `[outputs, inputs]`. Keys that are `computed` are ignored, and a
-/// parameter whose key is `absent` from the files stays as it is.
+/// [`load_module`] under the names of `naming`, with the differences that `options` allows.
+/// `backbone` is the module's Vision Mamba, whose positions may be resized.
 ///
 /// # Errors
 ///
-/// As [`load_module`].
-pub fn load_renamed<M: Module>(
+/// [`StateDictMismatch`] lists every difference that `options` does not allow.
+pub fn load_named<M: Module>(
     module: M,
     state: &StateDict,
-    key: &dyn Fn(&str) -> String,
-    computed: &dyn Fn(&str) -> bool,
-    absent: &dyn Fn(&str) -> bool,
+    naming: &Naming<'_>,
+    options: LoadOptions,
+    backbone: Option<&VimConfig>,
 ) -> Result<(M, LoadReport), Box<StateDictMismatch>> {
-    let naming = Naming { names: Names::Pytorch, key, computed, absent };
-    fill(module, state, naming, LoadOptions::default(), None)
+    fill(module, state, *naming, options, backbone)
 }
 
 impl Vim {
@@ -151,22 +143,48 @@ impl Vim {
             Names::Pytorch => pytorch_key,
         };
         let computed = |key: &str| is_buffer(key, &config);
-        let naming = Naming { names, key: &key, computed: &computed, absent: &|_| false };
+        let naming = Naming { names, key: &key, computed: &computed, ..Naming::OURS };
         fill(self, state, naming, options, Some(&config))
     }
 }
 
-/// What a state dict calls the parameters, and which of its keys are none.
+/// What a state dict calls the parameters of a module, which of its keys are none, and which
+/// parameters [`LoadOptions`] speaks of.
 #[derive(Clone, Copy)]
-struct Naming<'a> {
-    /// Whose layout.
-    names: Names,
-    /// From a path.
-    key: &'a dyn Fn(&str) -> String,
-    /// Whether a key is of something computed, not learned.
-    computed: &'a dyn Fn(&str) -> bool,
-    /// Whether a key is of a parameter that the file's model does not have.
-    absent: &'a dyn Fn(&str) -> bool,
+pub struct Naming<'a> {
+    /// Whose layout: PyTorch stores a linear layer's weight as `[outputs, inputs]`.
+    pub names: Names,
+    /// The key of the parameter at a path.
+    pub key: &'a dyn Fn(&str) -> String,
+    /// Whether a key is of something computed, not learned, which is ignored.
+    pub computed: &'a dyn Fn(&str) -> bool,
+    /// Whether a key is of a parameter that the file's model does not have: it stays as it is.
+    pub absent: &'a dyn Fn(&str) -> bool,
+    /// Begins the paths of the Vision Mamba in the module.
+    pub backbone: &'a str,
+    /// Whether the parameter at a path has a number for each class.
+    pub head: &'a dyn Fn(&str) -> bool,
+    /// The path of the parameter `[K]` that tells the number of classes.
+    pub classes: &'a str,
+}
+
+impl fmt::Debug for Naming<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Naming").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+impl Naming<'_> {
+    /// This program's names of a classifier, or of any module that `options` allows nothing for.
+    pub const OURS: Self = Naming {
+        names: Names::Ours,
+        key: &str::to_owned,
+        computed: &|_| false,
+        absent: &|_| false,
+        backbone: "",
+        head: &|path| path.starts_with("head."),
+        classes: "head.bias",
+    };
 }
 
 /// The naming of `state`: ours if it has a key that only we have.
@@ -235,13 +253,15 @@ impl Fill<'_> {
     /// The values of the parameter at `path`, of shape `expected` in the file; `None` keeps the
     /// model's.
     fn values(&mut self, path: &str, key: &str, expected: &[usize]) -> Option<Vec<f32>> {
-        let head = path.strip_prefix("head.").filter(|_| self.options.head);
+        let is_head = self.options.head && (self.naming.head)(path);
         let Some(item) = self.state.get(key) else {
             if (self.naming.absent)(key) {
                 return None;
             }
-            if head.is_some() {
-                self.report.head = Some((0, *expected.first()?));
+            if is_head {
+                if path == self.naming.classes || self.report.head.is_none() {
+                    self.report.head = Some((0, *expected.first()?));
+                }
             } else if self.options.missing {
                 self.report.missing.push(key.to_owned());
             } else {
@@ -263,14 +283,14 @@ impl Fill<'_> {
         if array.shape == expected {
             return Some(array.values.clone());
         }
-        if head == Some("bias") {
-            self.report.head = Some((array.values.len(), expected.iter().product()));
+        if is_head {
+            if path == self.naming.classes {
+                self.report.head = Some((array.values.len(), expected.iter().product()));
+            }
             return None;
         }
-        if head.is_some() {
-            return None; // the bias reports it
-        }
-        if let Some(resize) = self.options.resize.filter(|_| path == "pos_embed")
+        let is_positions = path.strip_prefix(self.naming.backbone) == Some("pos_embed");
+        if let Some(resize) = self.options.resize.filter(|_| is_positions)
             && let Some(config) = self.config
             && let Some((values, from)) =
                 resize_positions(array, self.class_token_of_file(config), config, resize)

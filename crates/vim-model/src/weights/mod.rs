@@ -8,8 +8,8 @@ mod pos_embed;
 
 pub use infer::{InferError, Inferred, infer, infer_backbone};
 pub use load::{
-    ImportError, LoadOptions, LoadReport, ShapeMismatch, StateDictMismatch, import_pytorch,
-    load_module, load_renamed,
+    ImportError, LoadOptions, LoadReport, Naming, ShapeMismatch, StateDictMismatch, import_pytorch,
+    load_module, load_named,
 };
 pub use named_arrays::{NamedArrays, PendingArrays};
 pub use names::{Names, pytorch_key};

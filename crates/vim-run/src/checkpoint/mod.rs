@@ -138,7 +138,7 @@ pub struct State {
 /// A running mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Window {
-    #[serde(with = "exact")]
+    #[serde(with = "text")]
     sum: f64,
     count: u64,
 }
@@ -160,7 +160,7 @@ impl Window {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Best {
     /// The primary score.
-    #[serde(with = "exact")]
+    #[serde(with = "text")]
     pub metric: f64,
     /// Steps done at the evaluation.
     pub step: u64,
@@ -357,8 +357,9 @@ fn panicked(panic: &(dyn Any + Send)) -> RunError {
     RunError::Internal(line.collect::<Vec<_>>().join(" "))
 }
 
-/// A float as text: the JSON reader may be off by one unit in the last place.
-mod exact {
+/// A float as a string, which can also say that it is not finite. All checkpoints have these floats
+/// so.
+mod text {
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;
 

@@ -3,7 +3,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use vim_run::checkpoint::{
-    Best, Checkpoint, CheckpointError, Checkpoints, Selection, State, Weights, select,
+    Best, Checkpoint, CheckpointError, Checkpoints, Selection, State, Weights, Window, select,
 };
 use vim_run::metrics::Prefix;
 
@@ -60,6 +60,23 @@ fn what_is_saved_comes_back() {
     assert_eq!(found.take("model").unwrap(), model(30));
     assert_eq!(found.take("optim").unwrap(), b"momentum");
     assert!(matches!(found.take("ema"), Err(CheckpointError::Damaged { .. })));
+}
+
+#[test]
+fn floats_of_the_state_are_strings_and_may_be_infinite() {
+    let mut state = state(20);
+    state.window.add(0.1);
+    state.window.add(0.2);
+    state.parts = vec![Window::default()];
+    state.parts[0].add(f64::INFINITY);
+    let text = serde_json::to_string(&state).unwrap();
+    for written in [
+        r#""best":{"metric":"0.30000000000000004","step":10,"weights":"ema"}"#,
+        r#""window":{"sum":"0.30000000000000004","count":2},"parts":[{"sum":"inf","count":1}]"#,
+    ] {
+        assert!(text.contains(written), "{text}");
+    }
+    assert_eq!(serde_json::from_str::<State>(&text).unwrap(), state);
 }
 
 #[test]

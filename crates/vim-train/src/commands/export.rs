@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
-use vim_dense::SegmenterConfig;
-use vim_dense::detection::DetectorConfig;
-use vim_model::{LoadOptions, Names};
+use vim_model::LoadOptions;
 use vim_run::storage::{Disk, replace};
 
 use crate::args::Overrides;
@@ -15,7 +13,9 @@ use crate::commands::import::WhichArgs;
 use crate::config::Config;
 use crate::error::Error;
 use crate::output::{OutputError, check_free, print, print_json};
-use crate::weights::dense::{Heads, Original};
+use crate::task::kinds::{task_of, with_task};
+use crate::task::named::NamedTask;
+use crate::weights::heads::{Heads, Original};
 use crate::weights::place::Place;
 use crate::weights::source::{Origin, WeightsSource};
 
@@ -87,11 +87,9 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
         eprintln!("note: {note}");
     }
     let given = given.as_ref();
-    let exported = match (source.is_segmenter(), source.is_detector()) {
-        (true, _) => dense::<SegmenterConfig>(&source, given, as_archive)?,
-        (false, true) => dense::<DetectorConfig>(&source, given, as_archive)?,
-        (false, false) => classifier(&source, given, as_archive)?,
-    };
+    let exported = with_task!(task_of(&source), T => {
+        export::<<T as NamedTask>::Heads>(&source, given, as_archive)?
+    });
     let Exported { bytes, tensors, parameters, classes, origin, entry } = exported;
     replace(&Disk, &args.output, &bytes).map_err(Error::io("write", &args.output))?;
     if args.json {
@@ -133,30 +131,14 @@ struct Exported {
     entry: &'static str,
 }
 
-fn classifier(
-    source: &WeightsSource,
-    given: Option<&Config>,
-    as_archive: bool,
-) -> Result<Exported, Error> {
-    let (config, origin) = source.model(given.map(|given| &given.model), None)?;
-    let (model, _) = source.load(config.init(&Device::flex(), 0)?, LoadOptions::default())?;
-    let state = model.state(Names::Pytorch).map_err(|path| source.no_counterpart(path))?;
-    let state = state.with_metadata("format", "pt".to_owned());
-    let bytes = if as_archive { state.to_pytorch() } else { state.to_safetensors() };
-    let bytes = bytes.map_err(|error| Error::internal(error.to_string()))?;
-    let (tensors, parameters) = (state.iter().count(), state.num_elements());
-    let classes = config.num_classes;
-    Ok(Exported { bytes, tensors, parameters, classes, origin, entry: "model" })
-}
-
 /// As the original saves it, or the same tensors in safetensors.
-fn dense<H: Heads>(
+fn export<H: Heads>(
     source: &WeightsSource,
     given: Option<&Config>,
     as_archive: bool,
 ) -> Result<Exported, Error> {
-    let described = source.described::<H>(given)?;
-    let (model, _) = source.load_all::<H>(described.init(&Device::flex())?)?;
+    let described = source.described::<H>(given, None)?;
+    let (model, _) = source.model(&described, &Device::flex(), LoadOptions::default())?;
     let Original { arrays, parameters, archive, entry } = H::original(&model, source)?;
     let tensors = arrays.iter().count();
     let bytes = match as_archive {

@@ -11,7 +11,7 @@ use crate::commands::models::known_model;
 use crate::config::Config;
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::task::without_data::cost;
+use crate::task::kinds::cost;
 
 const CONVENTIONS: &str = "\
 Examples:

@@ -18,7 +18,9 @@ use crate::commands::models::known_model;
 use crate::config::Config;
 use crate::error::Error;
 use crate::output::{OutputError, check_free, print, print_json};
-use crate::weights::dense::{Described, Heads};
+use crate::task::kinds::{task_of, with_task};
+use crate::task::named::NamedTask;
+use crate::weights::heads::{Described, Heads};
 use crate::weights::place::Place;
 use crate::weights::source::{METADATA_KEY, Origin, Recorded, WeightsSource, notes};
 
@@ -105,7 +107,8 @@ impl WhichArgs {
 /// A part of a model that need not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Allowed {
-    /// The classifier: `head.weight` and `head.bias`.
+    /// The layers with a number for each class: a classifier's `head`, a segmenter's `conv_seg`, a
+    /// detector's `cls_score` and mask predictor.
     Head,
 }
 
@@ -163,11 +166,16 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
     let place = Place::find(&args.file, &args.overrides.run_root()?, None)?;
     let source = WeightsSource::open(&place, args.take.section())?;
     let options = args.take.options();
-    let taken = match (source.is_segmenter(), source.is_detector()) {
-        (true, _) => dense::<SegmenterConfig>(args, &source, given.as_ref())?,
-        (false, true) => dense::<DetectorConfig>(args, &source, given.as_ref())?,
-        (false, false) => classifier(args, &source, given)?,
+    let given = match &args.preset {
+        Some(name) => {
+            let model = VimConfig::named(name).map_err(Error::internal)?;
+            Some(Config { model, ..Config::default() })
+        }
+        None => given,
     };
+    let taken = with_task!(task_of(&source), T => {
+        take::<<T as NamedTask>::Heads>(args, &source, given.as_ref())?
+    });
     let Taken { arrays, recorded, classes, origin, assumed, report } = taken;
     if let Some(output) = &args.output {
         let bytes = arrays.with_metadata(METADATA_KEY, recorded.to_toml()).to_safetensors();
@@ -221,46 +229,14 @@ struct Taken {
     report: LoadReport,
 }
 
-fn classifier(
-    args: &ImportArgs,
-    source: &WeightsSource,
-    given: Option<Config>,
-) -> Result<Taken, Error> {
-    let given = match &args.preset {
-        Some(name) => Some(VimConfig::named(name).map_err(Error::internal)?),
-        None => given.map(|given| given.model),
-    };
-    let classes = args.classes.map(|classes| classes as usize);
-    let (config, origin) = source.model(given.as_ref(), classes)?;
-    let model = config.init(&Device::flex(), 0)?;
-    let (model, report) = source.load(model, args.take.options())?;
-    let (arrays, recorded) = (NamedArrays::of(&model), Recorded::of(&config));
-    let (classes, assumed) = (config.num_classes, source.assumed(origin));
-    Ok(Taken { arrays, recorded, classes, origin, assumed, report })
-}
-
-/// All of it must fit.
-fn dense<H: Heads>(
+fn take<H: Heads>(
     args: &ImportArgs,
     source: &WeightsSource,
     given: Option<&Config>,
 ) -> Result<Taken, Error> {
-    let TakeArgs { which: _, allow, allow_missing, pos_embed } = &args.take;
-    let is_of_classifier = args.preset.is_some()
-        || args.classes.is_some()
-        || !allow.is_empty()
-        || *allow_missing
-        || pos_embed.is_some();
-    if is_of_classifier {
-        return Err(Error::failed(format!(
-            "{} is a {}, all of which must fit: --preset, --classes, --allow, --allow-missing and \
-             --pos-embed are for classifiers; --config says what it is",
-            source.name,
-            H::WHAT
-        )));
-    }
-    let described = source.described::<H>(given)?;
-    let (model, report) = source.load_all::<H>(described.init(&Device::flex())?)?;
+    let classes = args.classes.map(|classes| classes as usize);
+    let described = source.described::<H>(given, classes)?;
+    let (model, report) = source.model(&described, &Device::flex(), args.take.options())?;
     let Described { heads, backbone, classes, origin, assumed } = described;
     let (arrays, recorded) = (NamedArrays::of(&model), heads.record(&backbone));
     Ok(Taken { arrays, recorded, classes, origin, assumed, report })

@@ -113,6 +113,21 @@ impl Config {
         }
     }
 
+    /// `[segmentation]` and `[detection]`: the one that its task has.
+    pub fn heads(&self) -> (Option<SegmenterConfig>, Option<DetectorConfig>) {
+        match self.task {
+            TaskKind::Classification => (None, None),
+            TaskKind::Segmentation => (Some(self.segmenter()), None),
+            TaskKind::Detection => (None, Some(self.detector())),
+        }
+    }
+
+    /// The task whose targets `data show` draws: detection with `objects`, and for data that have
+    /// nothing else.
+    pub(crate) fn shown_task(&self, objects: bool) -> TaskKind {
+        if objects || self.data.dataset.has_objects() { TaskKind::Detection } else { self.task }
+    }
+
     /// `[segmentation]`, where it is left out the default.
     pub fn segmenter(&self) -> SegmenterConfig {
         self.segmentation.clone().unwrap_or_default()

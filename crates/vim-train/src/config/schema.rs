@@ -208,6 +208,9 @@ pub(crate) fn check_key(key: &str) -> Result<(), ConfigError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
     use super::*;
 
     fn at(path: &str) -> Node {
@@ -239,6 +242,54 @@ mod tests {
         for (path, node) in paths() {
             assert!(!node.description().is_empty(), "{path}");
         }
+    }
+
+    /// Every source below `folder`.
+    fn sources(folder: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder).into_iter().flatten();
+        let sources = entries.flat_map(|entry| match entry.unwrap().path() {
+            path if path.is_dir() => sources(&path),
+            path => vec![path],
+        });
+        sources.filter(|path| path.extension().is_some_and(|name| name == "rs")).collect()
+    }
+
+    /// The texts between quotes of a source, without its comments and tests.
+    fn literals(source: &str) -> Vec<String> {
+        let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        let lines = source.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let code: Vec<&str> = lines.map(|line| line.split(" // ").next().unwrap()).collect();
+        let code = code.join("\n").replace("'\"'", "").replace("\\\"", "");
+        code.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn messages_name_keys_that_exist() {
+        let is_known = |path: &str| path.split('.').try_fold(Node::root(), Node::get).is_some();
+        let is_other = |c: char| !(c.is_ascii_alphanumeric() || "_./{".contains(c));
+        let files = ["csv", "json", "npz", "pkl", "pth", "py", "safetensors", "toml", "txt"];
+        let (mut named, mut unknown) = (0, Vec::new());
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let crates = fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().path().join("src"));
+        for path in crates.flat_map(|source| sources(&source)) {
+            let shown = path.display().to_string();
+            // These name arrays in files of other programs.
+            if shown.contains("golden") || shown.contains("vim-torch") {
+                continue;
+            }
+            for literal in literals(&fs::read_to_string(&path).unwrap()) {
+                for word in literal.split(is_other).map(|word| word.trim_end_matches('.')) {
+                    let Some((section, key)) = word.split_once('.') else { continue };
+                    let is_section = Node::root().get(section).and_then(Node::keys).is_some();
+                    if is_section && !files.contains(&key) {
+                        named += 1;
+                        unknown.extend((!is_known(word)).then(|| format!("{shown}: {word}")));
+                    }
+                }
+            }
+        }
+        assert!(named > 200, "{named} keys are named");
+        assert!(unknown.is_empty(), "{unknown:#?}");
     }
 
     #[test]

@@ -199,7 +199,7 @@ pub fn gpus(config: &DevicesConfig) -> Result<Vec<usize>, Error> {
         None => Ok(numbers),
         Some(_) => Err(DeviceError::Unavailable(format!(
             "devices.gpus: {} is more than this machine has, {visible} CUDA GPUs: set it to what a \
-             job is given (slurm.gpus)",
+             job is given (slurm.gpus_per_node)",
             config.gpus
         ))
         .into()),

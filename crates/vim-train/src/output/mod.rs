@@ -1,6 +1,8 @@
 //! Output of commands to stdout and files.
 
 pub(crate) mod bar;
+pub(crate) mod coco;
+pub(crate) mod confusion;
 pub(crate) mod picture;
 pub mod progress;
 pub mod summary;
@@ -16,7 +18,7 @@ use vim_run::{printable, printable_lines};
 
 use crate::error::Error;
 
-pub(crate) use target::{OutputError, check_folder, check_free};
+pub(crate) use target::{OutputError, check_distinct, check_folder, check_free};
 
 /// Prints `text`, [printable](printable_lines), and a newline, unless it ends with one.
 /// A closed pipe (`head`) is not an error.

@@ -1,5 +1,6 @@
 //! Whether an output file can be written, asked before the work that makes it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -54,6 +55,34 @@ pub(crate) fn check_free(path: &Path, force: bool) -> Result<(), Error> {
         return Err(OutputError::Exists(path.to_owned()).into());
     }
     check_folder(path)
+}
+
+/// Makes `folders`, and checks that no two of the `files` of the images at `paths` would be one,
+/// and that none is there unless it may be written over.
+pub(crate) fn check_distinct<'a>(
+    folders: impl Iterator<Item = &'a Path>,
+    paths: &[PathBuf],
+    force: bool,
+    files: impl Fn(&Path) -> Vec<PathBuf>,
+) -> Result<(), Error> {
+    for folder in folders {
+        fs::create_dir_all(folder).map_err(Error::io("make", folder))?;
+    }
+    let mut taken: BTreeMap<PathBuf, &Path> = BTreeMap::new();
+    for path in paths {
+        for file in files(path) {
+            check_free(&file, force)?;
+            if let Some(other) = taken.insert(file.clone(), path) {
+                return Err(Error::failed(format!(
+                    "{} and {} would both be {}: take them one after the other",
+                    other.display(),
+                    path.display(),
+                    file.display()
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Checks that the file `path` can be made or replaced, as far as that can be told without writing.

@@ -1,11 +1,49 @@
 //! Images of any size as a model sees them.
 
-use burn::tensor::{Device, Tensor};
-use vim_data::dense_ops::padding;
-use vim_data::{Batch, Pixels, Statistics};
+use std::path::PathBuf;
 
-use super::classification::to_tensors;
+use burn::tensor::{Device, Tensor};
+use rayon::prelude::*;
+use vim_data::dense_ops::padding;
+use vim_data::{Batch, Pixels, Statistics, read_picture};
+use vim_model::ImageSize;
+
+use super::upload;
 use crate::error::Error;
+
+/// Image files as a classifier sees them.
+pub(crate) struct Seer {
+    /// Of the model's images, `[height, width]`.
+    pub(crate) size: [usize; 2],
+    statistics: Statistics,
+    device: Device,
+}
+
+/// The pixels of an image, or why it cannot be read.
+pub(crate) type Picture = Result<Vec<u8>, String>;
+
+impl Seer {
+    /// Of images of `size`, normalized by `statistics`, on `device`.
+    pub(crate) fn new(size: ImageSize, statistics: Statistics, device: &Device) -> Self {
+        Self { size: super::loaders::sides(size), statistics, device: device.clone() }
+    }
+
+    /// Reads images, resized and cropped as evaluation does.
+    pub(crate) fn read(&self, paths: &[PathBuf]) -> Vec<Picture> {
+        let read = |path: &PathBuf| read_picture(path, self.size);
+        paths.par_iter().map(|path| read(path).map_err(|error| error.to_string())).collect()
+    }
+
+    /// Those that could be read, normalized, `[B, 3, H, W]`; `None` if there are none.
+    pub(crate) fn upload(&self, pictures: &[Picture]) -> Result<Option<Tensor<4>>, Error> {
+        let good: Vec<&[u8]> = pictures.iter().flatten().map(Vec::as_slice).collect();
+        if good.is_empty() {
+            return Ok(None);
+        }
+        let batch = Batch::plain(good.concat(), vec![0; good.len()], self.size);
+        Ok(Some(upload::images(&batch, self.statistics, &self.device)?))
+    }
+}
 
 /// `images` on the device, each in the upper left corner of a frame, `[height, width]`, and
 /// normalized; what is beyond an image is 0.
@@ -32,5 +70,5 @@ pub(super) fn framed(
     }
     let mut batch = Batch::plain(pixels, vec![0; images.len()], frame);
     batch.erased = beyond;
-    Ok(to_tensors(&batch, statistics, device)?.0)
+    upload::images(&batch, statistics, device)
 }

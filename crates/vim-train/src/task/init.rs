@@ -6,7 +6,7 @@ use vim_model::LoadOptions;
 use super::{InitRecord, InitWeights, Objective};
 use crate::config::Config;
 use crate::error::Error;
-use crate::weights::dense::Heads;
+use crate::weights::heads::Heads;
 use crate::weights::place::Place;
 use crate::weights::source::{WeightsSource, notes};
 
@@ -25,7 +25,7 @@ pub(super) fn init_weights<H: Heads>(
     let options = LoadOptions { head: true, resize, class_token, ..LoadOptions::default() };
     let model = objective.init(device)?;
     let (what, (model, report)) = match source.has::<H>() {
-        true => ("all weights", source.load_all::<H>(model)?),
+        true => ("all weights", source.load::<H>(model, LoadOptions::default())?),
         false => ("the backbone", source.load_backbone::<H>(model, options)?),
     };
     let notes = notes(&report, options);

@@ -27,7 +27,7 @@ pub fn training(config: &Config, size: ImageSize, comm: &Comm) -> LoaderConfig {
 }
 
 /// Loader settings for evaluation; batches have the size of training's micro-batches, and each rank
-/// takes every so many-th.
+/// takes one of as many batches as there are ranks.
 pub fn evaluation(config: &Config, size: ImageSize, comm: &Comm) -> LoaderConfig {
     let batch = evaluation_batch(config);
     let workers = config.data.workers.count();

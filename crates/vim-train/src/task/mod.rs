@@ -1,15 +1,20 @@
 //! The interface between the model-independent training loop and the tasks.
 
+pub(crate) mod classes;
 pub mod classification;
+mod dense;
 pub mod detection;
-mod frame;
+pub(crate) mod frame;
 mod init;
+pub(crate) mod kinds;
 pub mod loaders;
+pub(crate) mod named;
 pub mod segmentation;
+pub mod upload;
 pub mod without_data;
 
-use std::fmt::Display;
 use std::ops::Range;
+use std::path::Path;
 use std::time::Duration;
 
 use burn::module::Module;
@@ -24,6 +29,7 @@ use vim_run::signals::StopRequest;
 
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
+use crate::weights::place::Place;
 
 /// A model and its loss: the part of a task that a training step needs.
 ///
@@ -34,9 +40,6 @@ pub trait Objective {
     type Model: Module;
     /// A training batch on the device: images and targets.
     type Inputs: Clone;
-    /// What `predict` says of an image: as JSON for scripts, by `Display` for people.
-    type Prediction: Serialize + Display;
-
     /// The model with initial weights drawn from `run.seed`.
     fn init(&self, device: &Device) -> Result<Self::Model, Error>;
 
@@ -64,15 +67,11 @@ pub trait Objective {
     ) -> Result<Tensor<1>, Error>;
 
     /// Whether the images of a micro-batch must be seen together, as batch normalization does: then
-    /// the loop calls [`Self::losses`], with all shards of a rank at once.
+    /// [`Self::losses`] gets all shards of a rank at once, and else one after the other.
     const JOINT: bool = false;
 
-    /// Models that are one, `count` of them for as many shards. Each has gradients of its own.
-    fn replicas(&self, model: &Self::Model, count: usize) -> Vec<Self::Model> {
-        vec![model.clone(); count]
-    }
-
-    /// [`Self::loss`] of the images `range` of each shard, by a model for each.
+    /// [`Self::loss`] of the images `range` of each shard, by a model for each: the model itself, or
+    /// of several shards a copy that has gradients of its own.
     fn losses(
         &self,
         models: &[Self::Model],
@@ -83,16 +82,6 @@ pub trait Objective {
         let each = models.iter().zip(shards).zip(draws);
         each.map(|((model, inputs), draw)| self.loss(model, inputs, range.clone(), *draw)).collect()
     }
-
-    /// What `model` says of each of `images`, `[B, 3, H, W]` and normalized. `names` are those of
-    /// the classes, where they are known; a prediction shows the `top` likeliest of several
-    /// answers.
-    fn predict(
-        model: &Self::Model,
-        images: Tensor<4>,
-        names: &[String],
-        top: usize,
-    ) -> Result<Vec<Self::Prediction>, Error>;
 }
 
 /// Where the random draws of a shard's images come from.
@@ -348,4 +337,29 @@ pub struct InitRecord {
     pub blake3: String,
     /// What was resized or replaced.
     pub notes: Vec<String>,
+}
+
+/// A text for each input file or folder that is not on this machine.
+fn absent(config: &Config) -> Vec<String> {
+    let data = &config.data;
+    let of_data = [
+        ("data.path", &data.path),
+        ("data.val_path", &data.val_path),
+        ("data.val_labels", &data.val_labels),
+        ("data.classes", &data.classes),
+    ];
+    // Procedural images ignore the path keys.
+    let of_data = of_data.into_iter().filter(|_| data.dataset.has_files());
+    let missing = of_data.filter_map(|(key, path)| Some((key, path.as_deref()?)));
+    let missing = missing.filter(|(_, path)| !path.exists());
+    let init = config.train.init.as_deref().map(|path| ("train.init", path));
+    let is_absent = |path: &Path| Place::find(path, &config.run.root, None).is_err();
+    let missing = missing.chain(init.filter(|(_, path)| is_absent(path)));
+    let text = |(key, path): (&str, &Path)| {
+        format!(
+            "{key}: {} is not on this machine: it must be there where the run starts",
+            path.display()
+        )
+    };
+    missing.map(text).collect()
 }

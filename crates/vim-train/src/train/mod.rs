@@ -9,10 +9,8 @@ pub(crate) mod job_attempt;
 pub mod optim;
 pub(crate) mod ranks;
 mod recorder;
-mod saving;
 pub mod schedule;
 mod setup;
-mod shards;
 pub mod state;
 pub mod step;
 mod warmup;
@@ -42,8 +40,7 @@ use follow::{Start, follow};
 use job_attempt::JobAttempt;
 use ranks::Role;
 pub use recorder::TrainError;
-use recorder::{Metric, Pace, Recorder};
-use saving::Lead;
+use recorder::{Lead, Metric, Pace, Recorder};
 use schedule::{Cadence, Schedule};
 use setup::ResolvedRun;
 pub(crate) use setup::preflight;
@@ -90,6 +87,9 @@ pub fn run<T: Task>(args: &TrainArgs) -> Result<(), Error> {
     let attempt = JobAttempt::new(&config.slurm, run.path(), &log, args.resume, args.led);
     let work = || -> Result<Outcome, Error> {
         let mut trainer = Trainer::new(&config, resolved, &run, &log, stop, &guard)?;
+        if comm.size() > 1 {
+            comm.broadcast(Start::of(&trainer.train, run.path())?.to_bytes()?)?;
+        }
         rank.describe(&comm, config.train.shards(), &log);
         attempt.begin(trainer.train.counters.step, run.is_resumed())?;
         let result = trainer.train(args.steps).map_err(|error| fatal::with_load(error, load));

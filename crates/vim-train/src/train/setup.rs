@@ -11,10 +11,8 @@ use vim_run::signals::StopRequest;
 use vim_run::{CLASSES, INIT, Log, RunDir, RunError, checkpoints_in};
 
 use super::Trainer;
-use super::follow::Start;
 use super::ranks::Rank;
-use super::recorder::Recorder;
-use super::saving::Lead;
+use super::recorder::{Lead, Recorder};
 use super::schedule::Schedule;
 use super::state::TrainState;
 use crate::config::{Config, ConfigError};
@@ -158,9 +156,6 @@ impl<'a, T: Task> Trainer<'a, T> {
         }
         train.counters.steps_per_epoch = steps_per_epoch;
         train.counters.device = kind;
-        if comm.size() > 1 {
-            comm.broadcast(Start::of(&train, run.path())?.to_bytes()?)?;
-        }
 
         // 2. Files, and the first lines of the log.
         let counters = &train.counters;

@@ -1,15 +1,16 @@
 //! The state of training, in memory and in a checkpoint's files.
 
+use std::mem;
+
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
+use vim_kernels::{FlatParams, moving_average, supports_multi_tensor};
 use vim_model::{NamedArrays, PendingArrays, load_module};
 use vim_run::checkpoint::{Checkpoint, State, Weights};
 use vim_torch::{ReadError, read_safetensors};
 
-use super::optim::{AdamW, Moments, ParamGroup};
-use super::shards::Packing;
-use super::step::Ema;
-use crate::config::Config;
+use super::optim::{AdamW, Moments, ParamGroup, flat_values, with_flat_values};
+use crate::config::{Config, TrainConfig};
 use crate::error::Error;
 use crate::task::Objective;
 use crate::weights::WeightsError;
@@ -118,6 +119,123 @@ impl<M: Module> TrainState<M> {
     }
 }
 
+/// The average of the weights, always in f32; starts as the initial weights.
+///
+/// # Source
+///
+/// timm 0.4.12's `ModelEma`, which the original keeps at 0.99996; the warm-up is TensorFlow's
+/// `ExponentialMovingAverage` with `num_updates`.
+#[derive(Clone, Debug)]
+pub struct Ema {
+    decay: f64,
+    warmup: bool,
+    averages: Averages,
+}
+
+/// One tensor per parameter, or one for all.
+#[derive(Clone, Debug)]
+enum Averages {
+    Each(Vec<Tensor<1>>),
+    Packed(Box<(FlatParams, Tensor<1>)>),
+}
+
+impl Averages {
+    /// One tensor per parameter.
+    fn each(self) -> Vec<Tensor<1>> {
+        match self {
+            Self::Each(averages) => averages,
+            Self::Packed(packed) => packed.0.parts(&packed.1),
+        }
+    }
+}
+
+impl Ema {
+    /// The average of `train.ema`, if set, starting from `model`.
+    pub fn new<M: Module>(train: &TrainConfig, model: &M) -> Option<Self> {
+        let decay = train.ema?;
+        let averages = Averages::Each(flat_values(model));
+        Some(Self { decay, warmup: train.ema_warmup, averages })
+    }
+
+    /// Adds the weights after the `updates`-th optimizer step to the average.
+    pub fn update<M: Module>(&mut self, model: &M, updates: u64) {
+        // Taken, because a second reference would prevent updates in place.
+        let averages = mem::replace(&mut self.averages, Averages::Each(Vec::new())).each();
+        let decay = self.decay_at(updates);
+        let pairs = averages.into_iter().zip(flat_values(model));
+        let averages =
+            pairs.map(|(average, value)| average.mul_scalar(decay) + value.mul_scalar(1.0 - decay));
+        self.averages = Averages::Each(averages.collect());
+    }
+
+    /// [`Self::update`] with packed weights, for devices with
+    /// [multi-tensor kernels](vim_kernels::supports_multi_tensor). Changes nothing where
+    /// `square_norm`, the squared gradient norm, `[1]`, is not finite.
+    pub fn update_packed(
+        &mut self,
+        (packing, value): (&FlatParams, &Tensor<1>),
+        updates: u64,
+        square_norm: Tensor<1>,
+    ) {
+        let average = match &self.averages {
+            Averages::Each(averages) => packing.pack(averages.clone()),
+            Averages::Packed(packed) => packed.1.clone(),
+        };
+        let average = moving_average(average, value.clone(), square_norm, self.decay_at(updates));
+        self.averages = Averages::Packed(Box::new((packing.clone(), average)));
+    }
+
+    fn decay_at(&self, updates: u64) -> f64 {
+        let updates = updates as f64;
+        if self.warmup { self.decay.min((1.0 + updates) / (10.0 + updates)) } else { self.decay }
+    }
+
+    /// `model` with the average in place of its weights, for evaluation.
+    pub fn model<M: Module>(&self, model: &M) -> M {
+        with_flat_values(model.clone(), self.averages.clone().each()).valid()
+    }
+}
+
+/// How the tensors of a shard lie behind each other, so that a sum of all is one operation and one
+/// exchange.
+#[derive(Clone, Debug)]
+pub(super) enum Packing {
+    /// By kernels that take many tensors.
+    Blocks(Box<FlatParams>),
+    /// Their lengths.
+    Dense(Vec<usize>),
+}
+
+impl Packing {
+    pub(super) fn of(tensors: &[Tensor<1>]) -> Self {
+        if tensors.first().is_some_and(|tensor| supports_multi_tensor(&tensor.device())) {
+            return Self::Blocks(Box::new(FlatParams::of(tensors)));
+        }
+        Self::Dense(tensors.iter().map(|tensor| tensor.dims()[0]).collect())
+    }
+
+    pub(super) fn pack(&self, tensors: Vec<Tensor<1>>) -> Tensor<1> {
+        match self {
+            Self::Blocks(layout) => layout.pack(tensors),
+            Self::Dense(_) => Tensor::cat(tensors, 0),
+        }
+    }
+
+    pub(super) fn parts(&self, packed: &Tensor<1>) -> Vec<Tensor<1>> {
+        match self {
+            Self::Blocks(layout) => layout.parts(packed),
+            Self::Dense(lengths) => {
+                let begins = lengths.iter().scan(0, |end, length| {
+                    *end += length;
+                    Some(*end - length)
+                });
+                let part = |(begin, &length)| packed.clone().narrow(0, begin, length);
+                begins.zip(lengths).map(part).collect()
+            }
+        }
+    }
+}
+
 /// `model` with the parameters in `bytes`, which `source` names in errors: [`WeightsError::Unfit`]
 /// lists the parameters that are missing, unknown or of another shape.
 pub fn model_from_bytes<M: Module>(model: M, bytes: &[u8], source: &str) -> Result<M, Error> {
@@ -171,3 +289,6 @@ fn unreadable(path: &str, source: ReadError) -> Error {
 fn misfit(checkpoint: &str, problems: String) -> Error {
     WeightsError::Unfit { checkpoint: checkpoint.to_owned(), problems }.into()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,35 +1,27 @@
 //! A training step: forward, backward, sum over shards and ranks, update of the weights and of
 //! their moving average.
 //!
-//! A batch is cut into shards. Each rank computes some of them, one after the other, and their
-//! gradients are added in the order of a tree over all shards: so the bytes of a run do not depend
-//! on the number of ranks.
+//! A batch is cut into shards. Each rank computes some of them, and their gradients are added in
+//! the order of a tree over all shards: so the bytes of a run do not depend on the number of ranks.
 
-mod joint;
-mod metrics;
-
-use std::mem;
-use std::ops::Range;
+use std::slice;
 
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Tensor;
-use vim_comm::Comm;
-use vim_kernels::{FlatParams, moving_average, supports_multi_tensor};
+use vim_comm::{Comm, TreeSum};
+use vim_dense::replicas;
+use vim_kernels::supports_multi_tensor;
 use vim_run::checkpoint::Window;
 
-use super::optim::{Clip, clip_factor, flat_gradients, flat_values, with_flat_values};
-use super::shards;
-use super::state::TrainState;
-use crate::config::TrainConfig;
+use super::optim::{Clip, clip_factor, flat_gradients};
+use super::state::{Packing, TrainState};
 use crate::error::Error;
 use crate::task::{Draw, Objective};
-use metrics::Tail;
-pub use metrics::{PendingStep, Requests, StepMetrics};
 
 impl<M: Module> TrainState<M> {
-    /// Runs one step on this rank's shards of the batch, which every rank has as many of; the
-    /// update does nothing if loss or gradient are not finite. The next call must be
+    /// Runs one step on this rank's shards of the batch, of which each rank has the same number.
+    /// The update does nothing if loss or gradient are not finite. The next call must be
     /// [`Self::finish`].
     ///
     /// A GPU step reads nothing back, so that the host can prepare the next batch meanwhile.
@@ -50,12 +42,7 @@ impl<M: Module> TrainState<M> {
         let mut packing = self.packing.take();
         let (seed, model) = (step_seed(self.seed, self.counters.step), self.model());
         let (own, parameters) = (shards.len(), self.optimizer.parameters().len());
-        let draw = |number: usize, count: usize| {
-            let shard = comm.rank() * own + number;
-            Draw { seed, first: shard * count }
-        };
-        let split = |count| Split { count, shards: own * comm.size(), parts: self.micro_batches };
-        let pack = |model: &M, loss: Tensor<1>, gradients| {
+        let pack = |(loss, gradients)| {
             let mut tensors = flat_gradients(model, gradients);
             if tensors.len() != parameters {
                 let got = tensors.len();
@@ -66,35 +53,30 @@ impl<M: Module> TrainState<M> {
             tensors.push(if comm.size() == 1 { loss } else { requests.behind(loss) });
             Ok(tensors)
         };
-        let sum = if O::JOINT {
-            let count = shards.first().map_or(0, O::count);
-            let draws: Vec<Draw> = (0..own).map(|number| draw(number, count)).collect();
-            let all = joint::forward_backward(
-                objective,
-                model,
-                shards,
-                split(count),
-                &draws,
-                &mut after,
-            )?;
-            let all = all.into_iter().map(|(loss, gradients)| pack(model, loss, gradients));
-            shards::sum_of_rank(all, comm, &mut packing)?
-        } else {
-            let shards = shards.into_iter().enumerate().map(|(number, inputs)| {
-                let count = O::count(&inputs);
-                let draw = draw(number, count);
-                let loss = |inputs, range| objective.loss(model, inputs, range, draw);
-                let (loss, gradients) =
-                    forward_backward(model, inputs, split(count), loss, &mut after)?;
-                pack(model, loss, gradients)
-            });
-            shards::sum_of_rank(shards, comm, &mut packing)?
-        };
+        // Shards that need not be seen together are computed one at a time, as the sum asks for
+        // them: so the graph of one at most is in memory.
+        let together = if O::JOINT { own } else { 1 };
+        let (mut shards, mut done) = (shards.into_iter(), Vec::new().into_iter());
+        let summands = (0..own).map(|number| {
+            if number % together == 0 {
+                let inputs: Vec<O::Inputs> = shards.by_ref().take(together).collect();
+                let count = inputs.first().map_or(0, O::count);
+                let split = Split { count, shards: own * comm.size(), parts: self.micro_batches };
+                let first = comm.rank() * own + number;
+                let draws =
+                    (first..first + together).map(|shard| Draw { seed, first: shard * count });
+                let draws: Vec<Draw> = draws.collect();
+                let all = forward_backward(objective, model, inputs, split, &draws, &mut after)?;
+                done = all.into_iter();
+            }
+            done.next().ok_or_else(|| Error::internal("a shard without a loss")).and_then(pack)
+        });
+        let sum = sum_of_rank(summands, comm, &mut packing)?;
         let is_shared = comm.size() > 1;
         if is_shared {
             after(Phase::Pack)?;
         }
-        let mut tensors = shards::sum_of_ranks(sum, comm, packing.as_ref())?;
+        let mut tensors = sum_of_ranks(sum, comm, packing.as_ref())?;
         if is_shared {
             after(Phase::Exchange)?;
         }
@@ -173,6 +155,97 @@ impl<M: Module> TrainState<M> {
     }
 }
 
+/// What a rank asks of all ranks after a step: each learns what any has asked, so that none stops,
+/// evaluates or saves alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// To save and stop, because of a signal.
+    pub stop: bool,
+    /// To evaluate.
+    pub evaluate: bool,
+    /// To save a checkpoint.
+    pub save: bool,
+}
+
+impl Requests {
+    /// The loss with its parts, `[1 + P]`, and behind them the requests as numbers, `[P + 4]`.
+    fn behind(self, loss: Tensor<1>) -> Tensor<1> {
+        let asked = [self.stop, self.evaluate, self.save];
+        let asked =
+            Tensor::from_floats(asked.map(|asked| f32::from(u8::from(asked))), &loss.device());
+        Tensor::cat(vec![loss, asked], 0)
+    }
+
+    /// Those of all ranks, of the sum of their numbers.
+    fn of_sum(numbers: &[f32]) -> Self {
+        let asked = |place: usize| numbers.get(place).is_some_and(|&number| number > 0.0);
+        Self { stop: asked(0), evaluate: asked(1), save: asked(2) }
+    }
+}
+
+/// The last of the tensors that a step adds up over shards and ranks.
+#[derive(Debug)]
+pub struct Tail {
+    /// The mean loss over the batch, its parts and, with several ranks, what they asked: `[1 + P]`
+    /// or `[P + 4]`.
+    pub values: Tensor<1>,
+    /// `P`.
+    pub parts: usize,
+}
+
+/// The numbers of a step that the host reads.
+#[derive(Clone, Debug)]
+pub struct StepMetrics {
+    /// Mean over the batch.
+    pub loss: f64,
+    /// Of the objective's parts of the loss, likewise.
+    pub parts: Vec<f64>,
+    /// Over all parameters, before clipping.
+    pub grad_norm: f64,
+    /// What any rank asked.
+    pub requests: Requests,
+}
+
+impl StepMetrics {
+    /// Waits for the device, once.
+    fn read(Tail { values, parts }: Tail, square_norm: Option<Tensor<1>>, own: Requests) -> Self {
+        let asked = 1 + parts..values.dims()[0];
+        let numbers = Tensor::cat([Some(values), square_norm].into_iter().flatten().collect(), 0);
+        let numbers: Vec<f32> = numbers.into_data().iter().collect();
+        let number = |place: usize| numbers.get(place).map_or(0.0, |&number| f64::from(number));
+        let requests =
+            if asked.is_empty() { own } else { Requests::of_sum(&numbers[asked.clone()]) };
+        let grad_norm = number(asked.end).sqrt();
+        Self { loss: number(0), parts: (1..=parts).map(number).collect(), grad_norm, requests }
+    }
+
+    /// Which number is not finite, if any.
+    pub fn fault(&self) -> Option<String> {
+        [("loss", self.loss), ("gradient norm", self.grad_norm)]
+            .into_iter()
+            .find(|(_, number)| !number.is_finite())
+            .map(|(what, number)| format!("the {what} is {number}"))
+    }
+}
+
+/// A queued step: loss and norm are still on the device (GPU), or already read (CPU).
+#[derive(Debug)]
+#[must_use = "a step that is not finished is not counted, and its numbers are not checked"]
+#[expect(clippy::large_enum_variant, reason = "one exists at a time, for the length of a step")]
+pub enum PendingStep {
+    /// Nothing is read yet.
+    Unread {
+        /// The loss, and what is behind it.
+        tail: Tail,
+        /// Square of the gradient's norm before clipping, `[1]`.
+        square_norm: Tensor<1>,
+        /// This rank's.
+        requests: Requests,
+    },
+    /// The numbers had to be read before the update.
+    Read(StepMetrics),
+}
+
 /// A queued phase of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -187,59 +260,123 @@ pub enum Phase {
 }
 
 /// How a batch is cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Split {
+#[derive(Clone, Copy)]
+struct Split {
     /// Images of a shard.
-    pub count: usize,
+    count: usize,
     /// Shards of the batch.
-    pub shards: usize,
+    shards: usize,
     /// Micro-batches of a shard.
-    pub parts: usize,
+    parts: usize,
 }
 
-/// What a shard adds to the unread loss of its batch with its parts, `[1 + P]`, and to its
-/// gradients.
+/// What each of `shards`, of one size, adds to the unread loss of its batch with its parts,
+/// `[1 + P]`, and to its gradients.
 ///
+/// The shards go through each micro-batch side by side. Several have a replica of the model each,
+/// and so gradients of their own, which are then added in the same order as on other ranks.
 /// Micro-batches run one after the other; each loss is weighted by its share of the batch's images,
-/// so that the sum over all shards equals the batch's up to rounding. `loss` gets the whole shard
-/// and the range of images; `after` is called after each pass.
-pub fn forward_backward<M: Module, I: Clone>(
-    model: &M,
-    inputs: I,
-    Split { count, shards, parts }: Split,
-    loss: impl Fn(I, Range<usize>) -> Result<Tensor<1>, Error>,
+/// so that the sum over all shards equals the batch's up to rounding. `after` is called after each
+/// pass.
+fn forward_backward<O: Objective>(
+    objective: &O,
+    model: &O::Model,
+    shards: Vec<O::Inputs>,
+    Split { count, shards: all_shards, parts }: Split,
+    draws: &[Draw],
     after: &mut impl FnMut(Phase) -> Result<(), Error>,
-) -> Result<(Tensor<1>, GradientsParams), Error> {
-    let (largest, all) = (count.div_ceil(parts), count * shards);
-    let mut sum: Option<Tensor<1>> = None;
+) -> Result<Vec<(Tensor<1>, GradientsParams)>, Error> {
+    let (largest, all) = (count.div_ceil(parts), count * all_shards);
+    let mut sums: Vec<Tensor<1>> = Vec::new();
+    let mut accumulators: Vec<_> = shards.iter().map(|_| GradientsAccumulator::new()).collect();
     // Moved into the last micro-batch, so that their memory is freed during its forward pass.
-    let mut inputs = Some(inputs);
-    let mut gradients = GradientsAccumulator::new();
+    let mut shards = Some(shards);
     for first in (0..count).step_by(largest) {
         let end = (first + largest).min(count);
-        let whole = if end == count { inputs.take() } else { inputs.clone() };
+        let whole = if end == count { shards.take() } else { shards.clone() };
         let whole = whole.expect("invariant: only the last micro-batch takes them");
-        let mut part = loss(whole, first..end)?;
+        let copies = (whole.len() > 1).then(|| replicas(model, whole.len()));
+        let models = copies.as_deref().unwrap_or(slice::from_ref(model));
+        let mut losses = objective.losses(models, whole, first..end, draws)?;
         if end - first < all {
-            part = part * ((end - first) as f64 / all as f64);
+            let share = (end - first) as f64 / all as f64;
+            losses = losses.into_iter().map(|loss| loss * share).collect();
         }
         after(Phase::Forward)?;
-        let value = part.clone().inner();
-        sum = Some(match sum {
-            Some(sum) => sum + value,
-            None => value,
-        });
-        // Behind it are its parts.
-        let loss = if part.dims() == [1] { part } else { part.narrow(0, 0, 1) };
-        let own = GradientsParams::from_grads(loss.backward(), model);
+        let values = losses.iter().map(|loss| loss.clone().inner());
+        sums = match first {
+            0 => values.collect(),
+            _ => sums.into_iter().zip(values).map(|(sum, value)| sum + value).collect(),
+        };
+        let own = gradients(models, losses)?;
         after(Phase::Backward)?;
         // An accumulator visits every parameter again.
-        if let (true, Some(sum)) = (end - first == count, &sum) {
-            return Ok((sum.clone(), own));
+        if end - first == count {
+            return Ok(sums.into_iter().zip(own).collect());
         }
-        gradients.accumulate(model, own);
+        for ((model, accumulator), own) in models.iter().zip(&mut accumulators).zip(own) {
+            accumulator.accumulate(model, own);
+        }
     }
-    Ok((sum.expect("invariant: a batch has images"), gradients.grads()))
+    let gradients = accumulators.into_iter().map(|mut accumulator| accumulator.grads());
+    Ok(sums.into_iter().zip(gradients).collect())
+}
+
+/// The gradients of each of `models` of the sum of `losses`, `[1 + P]`, without their parts.
+fn gradients<M: Module>(
+    models: &[M],
+    losses: Vec<Tensor<1>>,
+) -> Result<Vec<GradientsParams>, Error> {
+    let alone = |loss: Tensor<1>| if loss.dims() == [1] { loss } else { loss.narrow(0, 0, 1) };
+    let sum = losses.into_iter().map(alone).reduce(|sum, loss| sum + loss);
+    let sum = sum.ok_or_else(|| Error::internal("a rank without shards"))?;
+    let mut all = sum.backward();
+    Ok(models.iter().map(|model| GradientsParams::from_module(&mut all, model)).collect())
+}
+
+/// What the shards of one rank come to.
+#[expect(clippy::large_enum_variant, reason = "one exists at a time, for the length of a sum")]
+enum RankSum {
+    /// The tensors of the only shard of all.
+    Whole(Vec<Tensor<1>>),
+    /// The sum of the rank's shards, packed.
+    Packed(Tensor<1>),
+}
+
+/// Sums the tensors of each shard of this rank in the order of a tree. `packing` is made when it is
+/// first needed.
+fn sum_of_rank(
+    mut shards: impl ExactSizeIterator<Item = Result<Vec<Tensor<1>>, Error>>,
+    comm: &Comm,
+    packing: &mut Option<Packing>,
+) -> Result<RankSum, Error> {
+    let first = shards.next().ok_or_else(|| Error::internal("a rank without shards"))??;
+    if shards.len() == 0 && comm.size() == 1 {
+        return Ok(RankSum::Whole(first));
+    }
+    let packing = packing.get_or_insert_with(|| Packing::of(&first));
+    let mut sums = TreeSum::new();
+    sums.push(packing.pack(first), |left, right| left + right);
+    for shard in shards {
+        sums.push(packing.pack(shard?), |left, right| left + right);
+    }
+    let own = sums.finish(|left, right| left + right).expect("invariant: one was pushed");
+    Ok(RankSum::Packed(own))
+}
+
+/// The sums over all shards, in the order of one tree over them.
+fn sum_of_ranks(
+    own: RankSum,
+    comm: &Comm,
+    packing: Option<&Packing>,
+) -> Result<Vec<Tensor<1>>, Error> {
+    match own {
+        RankSum::Whole(tensors) => Ok(tensors),
+        RankSum::Packed(own) => {
+            let packing = packing.expect("invariant: it was packed");
+            Ok(packing.parts(&comm.sum(own)?))
+        }
+    }
 }
 
 /// The seed of a step's random draws, different for every run and step.
@@ -250,83 +387,6 @@ fn step_seed(seed: u64, step: u64) -> u64 {
     key[8..16].copy_from_slice(&step.to_le_bytes());
     let hash = blake3::hash(&key);
     hash.as_bytes().iter().take(8).fold(0, |seed, &byte| seed << 8 | u64::from(byte))
-}
-
-/// The average of the weights, always in f32; starts as the initial weights.
-///
-/// # Source
-///
-/// timm 0.4.12's `ModelEma`, which the original keeps at 0.99996; the warm-up is TensorFlow's
-/// `ExponentialMovingAverage` with `num_updates`.
-#[derive(Clone, Debug)]
-pub struct Ema {
-    decay: f64,
-    warmup: bool,
-    averages: Averages,
-}
-
-/// One tensor per parameter, or one for all.
-#[derive(Clone, Debug)]
-enum Averages {
-    Each(Vec<Tensor<1>>),
-    Packed(Box<(FlatParams, Tensor<1>)>),
-}
-
-impl Averages {
-    /// One tensor per parameter.
-    fn each(self) -> Vec<Tensor<1>> {
-        match self {
-            Self::Each(averages) => averages,
-            Self::Packed(packed) => packed.0.parts(&packed.1),
-        }
-    }
-}
-
-impl Ema {
-    /// The average of `train.ema`, if set, starting from `model`.
-    pub fn new<M: Module>(train: &TrainConfig, model: &M) -> Option<Self> {
-        let decay = train.ema?;
-        let averages = Averages::Each(flat_values(model));
-        Some(Self { decay, warmup: train.ema_warmup, averages })
-    }
-
-    /// Adds the weights after the `updates`-th optimizer step to the average.
-    pub fn update<M: Module>(&mut self, model: &M, updates: u64) {
-        // Taken, because a second reference would prevent updates in place.
-        let averages = mem::replace(&mut self.averages, Averages::Each(Vec::new())).each();
-        let decay = self.decay_at(updates);
-        let pairs = averages.into_iter().zip(flat_values(model));
-        let averages =
-            pairs.map(|(average, value)| average.mul_scalar(decay) + value.mul_scalar(1.0 - decay));
-        self.averages = Averages::Each(averages.collect());
-    }
-
-    /// [`Self::update`] with packed weights, for devices with
-    /// [multi-tensor kernels](vim_kernels::supports_multi_tensor). Changes nothing where
-    /// `square_norm`, the squared gradient norm, `[1]`, is not finite.
-    pub fn update_packed(
-        &mut self,
-        (packing, value): (&FlatParams, &Tensor<1>),
-        updates: u64,
-        square_norm: Tensor<1>,
-    ) {
-        let average = match &self.averages {
-            Averages::Each(averages) => packing.pack(averages.clone()),
-            Averages::Packed(packed) => packed.1.clone(),
-        };
-        let average = moving_average(average, value.clone(), square_norm, self.decay_at(updates));
-        self.averages = Averages::Packed(Box::new((packing.clone(), average)));
-    }
-
-    fn decay_at(&self, updates: u64) -> f64 {
-        let updates = updates as f64;
-        if self.warmup { self.decay.min((1.0 + updates) / (10.0 + updates)) } else { self.decay }
-    }
-
-    /// `model` with the average in place of its weights, for evaluation.
-    pub fn model<M: Module>(&self, model: &M) -> M {
-        with_flat_values(model.clone(), self.averages.clone().each()).valid()
-    }
 }
 
 #[cfg(test)]

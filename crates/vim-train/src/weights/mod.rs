@@ -1,9 +1,7 @@
 //! Weights from files; why they cannot be read, or do not fit.
 
-pub mod dense;
-pub mod detector;
+pub mod heads;
 pub mod place;
-pub mod segmenter;
 pub mod source;
 
 use std::path::PathBuf;

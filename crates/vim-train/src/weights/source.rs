@@ -8,10 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use vim_dense::SegmenterConfig;
 use vim_dense::detection::DetectorConfig;
-use vim_model::{
-    ClassToken, LoadOptions, LoadReport, ModelError, Preset, Resize, SsmConfig, Vim, VimConfig,
-    infer,
-};
+use vim_model::{ClassToken, LoadOptions, LoadReport, Preset, Resize, SsmConfig, VimConfig, infer};
 use vim_run::checkpoint::{Checkpoint, Selection, Weights, best_step, select};
 use vim_run::checkpoints_in;
 use vim_torch::{Checkpoint as Arrays, Format, Item, ReadError, Section, read_checkpoint};
@@ -20,7 +17,6 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::run_folder::{recorded_classes, recorded_config};
 use crate::weights::WeightsError;
-use crate::weights::dense::Heads;
 use crate::weights::place::Place;
 
 /// Key of the model's description in the metadata of this program's files.
@@ -200,53 +196,11 @@ impl WeightsSource {
         let classes = run.map_or(Ok(Vec::new()), recorded_classes)?;
         let run = run.and_then(|run| recorded_config(run).ok());
         let recorded = run.as_ref().map(|run| {
-            let (segmentation, detection) = (Heads::of_config(run), Heads::of_config(run));
+            let (segmentation, detection) = run.heads();
             Recorded { model: run.model.clone(), ssm: run.model.ssm, segmentation, detection }
         });
         let step = Some(checkpoint.state.step);
         Ok(Self { name, arrays, recorded, run, classes, weights, step, blake3, note: None })
-    }
-
-    /// Classes of the head, if any.
-    pub fn num_classes(&self) -> Option<usize> {
-        let heads = SegmenterConfig::CLASSES.iter().chain(DetectorConfig::CLASSES);
-        let mut heads = heads.copied().chain(["head.bias"]);
-        heads.find_map(|head| Some(self.arrays.state.array(head)?.values.len()))
-    }
-
-    /// The model `given`, else the recorded one, else the one inferred from the shapes.
-    ///
-    /// `num_classes` replaces the size of the weights' head.
-    pub fn model(
-        &self,
-        given: Option<&VimConfig>,
-        num_classes: Option<usize>,
-    ) -> Result<(VimConfig, Origin), Error> {
-        let (config, origin) = match (given, &self.recorded) {
-            (Some(given), _) => (given.clone(), Origin::Given),
-            (None, Some(recorded)) => (recorded.vim(), Origin::Recorded),
-            (None, None) => {
-                let inferred = infer(&self.arrays.state).map_err(|error| {
-                    Error::from(WeightsError::Unrecognised {
-                        checkpoint: self.name.clone(),
-                        why: error.to_string(),
-                    })
-                })?;
-                (inferred.config, Origin::Inferred)
-            }
-        };
-        let Some(classes) = num_classes.or_else(|| self.num_classes()) else {
-            let why = "has no head that says how many classes there are: give --classes".to_owned();
-            return Err(WeightsError::Unrecognised { checkpoint: self.name.clone(), why }.into());
-        };
-        let config = config.with_classes(classes).map_err(|error: ModelError| match origin {
-            Origin::Given => Error::from(error),
-            Origin::Recorded | Origin::Inferred => Error::from(WeightsError::Unrecognised {
-                checkpoint: self.name.clone(),
-                why: format!("is of a model that cannot be built: {error}"),
-            }),
-        })?;
-        Ok((config, origin))
     }
 
     /// Where a classifier's class tokens stand, as recorded with the weights, else as their shapes
@@ -258,25 +212,19 @@ impl WeightsSource {
         }
     }
 
-    /// The assumptions behind an inferred model.
-    pub fn assumed(&self, origin: Origin) -> Option<String> {
-        let inferred = infer(&self.arrays.state).ok().filter(|_| origin == Origin::Inferred);
-        inferred.map(|inferred| inferred.assumed)
-    }
-
-    /// `model` with these weights; [`WeightsError::Mismatch`] lists every difference that `options`
-    /// does not allow.
-    pub fn load(&self, model: Vim, options: LoadOptions) -> Result<(Vim, LoadReport), Error> {
-        model.load(&self.arrays.state, options).map_err(|mismatch| {
-            Error::from(WeightsError::Mismatch { checkpoint: self.name.clone(), mismatch })
-        })
-    }
-
     /// A warning if the weights were trained with another method than `ours`.
     pub fn other_method(&self, ours: &str) -> Option<String> {
         let theirs = self.recorded.as_ref()?.vim().method_label();
         (theirs != ours)
             .then(|| format!("warning: these weights were trained with {theirs}, not {ours}"))
+    }
+
+    /// Says on stderr what the user should know of these weights, and of the differences that
+    /// `options` allowed.
+    pub(crate) fn say_notes(&self, report: &LoadReport, options: LoadOptions) {
+        for note in self.note.iter().cloned().chain(notes(report, options)) {
+            eprintln!("note: {note}");
+        }
     }
 
     /// A description of the weights in one line.

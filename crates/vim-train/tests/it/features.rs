@@ -70,9 +70,10 @@ fn numbers<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
 fn library(bench: &Bench, pets: &Path) -> (Vim, Tensor<4>) {
     let place = Place::find(&bench.folder("a/checkpoints/last"), pets, None).unwrap();
     let source = WeightsSource::open(&place, None).unwrap();
-    let (config, _) = source.model(None, None).unwrap();
+    let classes = source.arrays.state.array("head.bias").unwrap().values.len();
+    let config = source.recorded.as_ref().unwrap().vim().with_classes(classes).unwrap();
     let model = config.init(&Device::flex(), 0).unwrap();
-    let (model, _) = source.load(model, LoadOptions::default()).unwrap();
+    let (model, _) = model.load(&source.arrays.state, LoadOptions::default()).unwrap();
     let by = source.run.unwrap().data.statistics();
     let mut values = Vec::new();
     for (name, _) in IMAGES {

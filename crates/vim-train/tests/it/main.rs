@@ -18,6 +18,7 @@ mod eval_coco;
 mod events;
 mod fatal;
 mod features;
+mod flags;
 mod golden;
 mod layers;
 mod nodes;

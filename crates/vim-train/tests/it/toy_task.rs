@@ -21,7 +21,7 @@ use vim_run::signals::StopRequest;
 use vim_train::Error;
 use vim_train::args::{DeviceArg, Overrides};
 use vim_train::config::{Config, ConfigError};
-use vim_train::task::classification::to_tensors;
+use vim_train::task::upload;
 use vim_train::task::{
     Description, Draw, EvalSplit, Evaluation, InitWeights, Objective, Placement, Task, loaders,
 };
@@ -66,7 +66,6 @@ fn pixel_loss(logits: Tensor<4>, masks: Tensor<4>) -> Tensor<1> {
 impl Objective for PixelLoss {
     type Model = PixelModel;
     type Inputs = Masked;
-    type Prediction = String;
 
     fn init(&self, device: &Device) -> Result<PixelModel, Error> {
         device.seed(self.seed);
@@ -100,17 +99,6 @@ impl Objective for PixelLoss {
         let part = |all: Tensor<4>| all.narrow(0, range.start, range.len());
         Ok(pixel_loss(model.forward(part(images)), part(masks)))
     }
-
-    fn predict(
-        model: &PixelModel,
-        images: Tensor<4>,
-        _names: &[String],
-        _top: usize,
-    ) -> Result<Vec<String>, Error> {
-        let covered = model.forward(images).greater_elem(0.0).float();
-        let covered: Vec<f32> = covered.mean_dims(&[1, 2, 3]).into_data().iter().collect();
-        Ok(covered.into_iter().map(|share| format!("{:.1} % figure", 100.0 * share)).collect())
-    }
 }
 
 struct Toy {
@@ -124,7 +112,7 @@ struct Toy {
 impl Toy {
     fn masked(&self, batch: &Batch, device: &Device) -> Result<Masked, Error> {
         let statistics = self.splits.train.statistics(self.config.data.normalize);
-        let (images, _) = to_tensors(batch, statistics, device)?;
+        let images = upload::images(batch, statistics, device)?;
         let shape = [batch.len(), 1, batch.height, batch.width];
         Ok(Masked {
             images,
@@ -294,14 +282,4 @@ fn a_task_of_its_own_trains_resumes_and_is_recorded_by_its_own_score() {
     let said = ["best pixel accuracy", "test pixel accuracy", "a logit for each pixel"];
     assert_parts(&log, &said);
     assert!(!metrics.contains("top1") && !log.contains("top-1"));
-}
-
-#[test]
-fn a_toy_says_what_each_image_shows() {
-    let device = Device::flex();
-    let model = PixelLoss { seed: 0 }.init(&device).unwrap();
-    let images = Tensor::ones([2, 3, 8, 8], &device);
-    let said = PixelLoss::predict(&model, images, &[], 1).unwrap();
-    assert_eq!(said.len(), 2);
-    assert!(said.iter().all(|text| text.ends_with(" % figure")), "{said:?}");
 }

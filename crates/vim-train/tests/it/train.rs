@@ -138,7 +138,7 @@ fn the_same_numbers_with_any_number_of_threads() {
 
 #[test]
 fn every_method_trains_and_kernel_and_reference_agree() {
-    // Beside the three operations that are chosen, those of a segmentation's heads have kernels.
+    // Beside the three operations that are chosen, those of a segmenter's heads have kernels.
     for (config, others) in [
         ("configs/debug.toml", ""),
         (

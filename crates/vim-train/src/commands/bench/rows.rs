@@ -17,7 +17,7 @@ use crate::fatal;
 use crate::output::bar::Bar;
 use crate::output::summary::rate;
 use crate::output::{check_free, print, print_json};
-use crate::task::without_data::cost;
+use crate::task::kinds::cost;
 use crate::train::environment::Environment;
 
 pub(super) fn run(args: &MeasureArgs) -> Result<(), Error> {

@@ -12,11 +12,13 @@ use vim_comm::Comm;
 use vim_data::{Loader, LoaderStage, LoaderStats};
 
 use crate::args::Overrides;
-use crate::config::{Config, TaskKind};
+use crate::config::Config;
 use crate::device::memory;
 use crate::error::Error;
 use crate::output::{print, print_json};
-use crate::task::{EvalSplit, detection, loaders, segmentation};
+use crate::task::EvalSplit;
+use crate::task::kinds::with_task;
+use crate::task::named::NamedTask;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -82,37 +84,26 @@ struct LoaderReport {
 
 pub(super) fn run(args: &BenchArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
-    let is_dense = config.task != TaskKind::Classification;
-    if is_dense && args.split.is_some() {
-        return Err(Error::failed(format!(
-            "--split times batches of one size; a {} evaluates images of their own sizes",
-            config.task
-        )));
-    }
-    let open = match config.task {
-        TaskKind::Classification => vim_data::open,
-        TaskKind::Segmentation => vim_data::open_segmentation,
-        TaskKind::Detection => vim_data::open_detection,
+    with_task!(config.task, T => bench::<T>(args, &config))
+}
+
+fn bench<T: NamedTask>(args: &BenchArgs, config: &Config) -> Result<(), Error> {
+    let loading = match args.split {
+        None => T::training(config, &Comm::single()),
+        Some(_) => T::evaluation(config).ok_or_else(|| {
+            Error::usage(format!(
+                "--split times batches of one size; a {} evaluates images of their own sizes",
+                config.task
+            ))
+        })?,
     };
-    let splits = open(&config.data, config.run.seed)?;
-    let size = config.model.image_size;
-    let (split, loading) = match args.split {
-        None => {
-            let comm = Comm::single();
-            let loading = match config.task {
-                TaskKind::Classification => loaders::training(&config, size, &comm),
-                TaskKind::Segmentation => segmentation::training(&config, &comm),
-                TaskKind::Detection => detection::training(&config, &comm),
-            };
-            (splits.train, loading)
-        }
-        Some(EvalSplit::Test) => (splits.test, loaders::evaluation(&config, size, &Comm::single())),
-        Some(EvalSplit::Val) => {
-            let val = splits.val.ok_or_else(|| {
-                Error::failed("there are no validation images: data.val_fraction is 0")
-            })?;
-            (val, loaders::evaluation(&config, size, &Comm::single()))
-        }
+    let splits = T::splits(config)?;
+    let split = match args.split {
+        None => splits.train,
+        Some(EvalSplit::Test) => splits.test,
+        Some(EvalSplit::Val) => splits.val.ok_or_else(|| {
+            Error::failed("there are no validation images: data.val_fraction is 0")
+        })?,
     };
     let (workers, readers, batch_size) = (loading.workers, loading.readers, loading.batch_size);
     let loader = Loader::new(split, loading)?;

@@ -9,7 +9,7 @@ use rustix::fs::{statfs, statvfs};
 use vim_run::{Lock, LockError};
 
 use super::{Context, Finding, size};
-use crate::task::without_data::cost;
+use crate::task::kinds::cost;
 use crate::train::dry_run::checkpoints_of;
 
 /// How much is written, and at most read, to time a disk.

@@ -64,7 +64,7 @@ pub(crate) struct DoctorArgs {
     device: Option<DeviceName>,
     #[command(flatten)]
     performance: PerformanceArgs,
-    /// Check ranks instead: so many, or one on each GPU of the configuration, without a file of
+    /// Check ranks instead: this many, or one on each GPU of the configuration, without a file of
     /// the machine; on a CPU two.
     #[arg(long, value_name = "N", value_parser = count, conflicts_with = "performance")]
     ranks: Option<Option<usize>>,

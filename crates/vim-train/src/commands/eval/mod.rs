@@ -1,39 +1,31 @@
 //! `vim-train eval`.
 
-mod classes;
 mod coco;
 mod compare;
-mod detection;
-mod segmentation;
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use vim_comm::Comm;
-use vim_data::Split;
 use vim_run::CONFIG;
 use vim_run::checkpoint::{Selection, Weights};
-use vim_run::metrics::Scores;
 use vim_run::signals::{Interrupted, StopRequest};
-use vim_run::storage::{Disk, replace};
 
 use crate::args::{DeviceArg, Overrides, count};
 use crate::commands::import::TakeArgs;
-use crate::config::{Config, TaskKind};
+use crate::config::Config;
 use crate::device;
 use crate::device::threads;
 use crate::error::Error;
 use crate::output::bar::Bar;
-use crate::output::{check_free, print, print_json};
+use crate::output::{check_free, confusion, print, print_json};
 use crate::run_folder::check_same_model_and_data;
-use crate::task::classification::check_image_size;
-use crate::task::classification::evaluate::{SCORES, evaluate};
-use crate::task::classification::predictions::Predictions;
-use crate::task::{EvalSplit, Evaluation, loaders};
+use crate::task::EvalSplit;
+use crate::task::kinds::with_task;
+use crate::task::named::{EvalOptions, Evaluating, NamedTask, Report as _, check_flags};
 use crate::weights::place::{Place, selection};
-use crate::weights::source::{WeightsSource, notes};
-use classes::Confusion;
+use crate::weights::source::WeightsSource;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,7 +39,7 @@ Examples:
   vim-train eval configs/debug.toml --predictions out.csv     a row for each image
   vim-train eval configs/debug.toml --per-class classes.csv --confusion confusion.svg
   vim-train eval compare zoh.csv foh.csv               which images one method alone gets right
-  vim-train eval vim-tiny-coco-zoh-s0 --detections detections.json      a detection: what is found, for COCO's server
+  vim-train eval vim-tiny-coco-zoh-s0 --detections detections.json      the detections, for COCO's server
   vim-train eval --coco instances_val2017.json detections.json
 
 The columns of predictions are index (of the image in its dataset), image (its file), label, predicted (the
@@ -67,7 +59,7 @@ pub(crate) struct EvalArgs {
     /// Compare a file of detections with one of annotations, both in COCO's format, by its twelve
     /// numbers: of boxes, of masks, or of both where the detections have both.
     #[arg(long, num_args = 2, value_names = ["ANNOTATIONS", "DETECTIONS"])]
-    #[arg(conflicts_with_all = ["config", "checkpoint", "split", "batch", "predictions", "confusion", "multi_scale", "detections", "annotations"])]
+    #[arg(conflicts_with_all = ["config", "checkpoint", "split", "batch", "predictions", "confusion", "multi_scale", "detections", "annotations", "ema", "no_ema", "allow", "allow_missing", "pos_embed", "device"])]
     coco: Option<Vec<PathBuf>>,
     #[command(flatten)]
     overrides: Overrides,
@@ -81,30 +73,14 @@ pub(crate) struct EvalArgs {
     /// Which images.
     #[arg(long, value_enum, default_value_t)]
     split: EvalSplit,
-    /// Images at a time, whatever training takes; it need not divide their number. Left out:
-    /// `train.batch_size`.
+    /// Images at a time, whatever training takes; it need not divide their number. Left out: those
+    /// of a micro-batch of training; with segmentation, whose images differ in size, one.
     #[arg(long, value_name = "N", value_parser = count)]
     batch: Option<usize>,
     #[command(flatten)]
     take: TakeArgs,
-    /// Write what the model says of each image to this file, as CSV.
-    #[arg(long, value_name = "FILE")]
-    predictions: Option<PathBuf>,
-    /// Write the scores of each class to this file, as CSV.
-    #[arg(long, value_name = "FILE")]
-    per_class: Option<PathBuf>,
-    /// Write which classes are taken for which to this file, as a table (.csv) or a figure (.svg).
-    #[arg(long, value_name = "FILE")]
-    confusion: Option<PathBuf>,
-    /// Of a segmentation: see each image at six sizes and mirrored, and average the probabilities.
-    #[arg(long)]
-    multi_scale: bool,
-    /// Of a detection: write what is found to this file, as COCO's evaluation takes it.
-    #[arg(long, value_name = "FILE.json")]
-    detections: Option<PathBuf>,
-    /// Of a detection: write what is annotated in the same images to this file, likewise.
-    #[arg(long, value_name = "FILE.json")]
-    annotations: Option<PathBuf>,
+    #[command(flatten)]
+    options: EvalOptions,
     /// Write over these files if they are there.
     #[arg(long)]
     force: bool,
@@ -144,123 +120,83 @@ pub(crate) fn run(args: &EvalCommandArgs) -> Result<(), Error> {
 
 /// Checks that the files to be written may be.
 fn check_free_all(args: &EvalArgs) -> Result<(), Error> {
-    let of_objects = [&args.detections, &args.annotations];
-    let files = [&args.predictions, &args.per_class, &args.confusion].into_iter().chain(of_objects);
-    files.flatten().try_for_each(|path| check_free(path, args.force))
+    args.options.files().try_for_each(|path| check_free(path, args.force))
 }
 
 fn evaluate_checkpoint(path: &Path, args: &EvalArgs) -> Result<(), Error> {
     check_free_all(args)?;
-    if let Some(path) = &args.confusion {
-        classes::check_extension(path)?;
+    if let Some(path) = &args.options.confusion {
+        confusion::check_extension(path)?;
     }
     let subject = subject(path, args)?;
-    match subject.config.task {
-        task if args.multi_scale && task != TaskKind::Segmentation => {
-            return Err(Error::failed(format!(
-                "--multi-scale is of a segmentation, and this is a {task}"
-            )));
-        }
-        task if task != TaskKind::Detection
-            && (args.detections.is_some() || args.annotations.is_some()) =>
-        {
-            return Err(Error::failed(format!(
-                "--detections and --annotations are of a detection, and this is a {task}"
-            )));
-        }
-        TaskKind::Classification => {}
-        TaskKind::Segmentation => return segmentation::run(args, subject),
-        TaskKind::Detection => return detection::run(args, subject),
-    }
+    with_task!(subject.config.task, T => evaluate::<T>(args, subject))
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct EvalReport<'a, R> {
+    checkpoint: &'a str,
+    weights: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    step: Option<u64>,
+    split: &'static str,
+    #[serde(flatten)]
+    report: &'a R,
+}
+
+fn evaluate<T: NamedTask>(args: &EvalArgs, subject: Subject) -> Result<(), Error> {
+    check_flags::<T>(&args.options.given())?;
     let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
     let Subject { config, run, weights } = subject;
     threads::start(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
-    let splits = vim_data::open(&config.data, config.run.seed)?;
+    let splits = T::splits(&config)?;
+    let classes = splits.train.num_classes();
     let split = match args.split {
         EvalSplit::Test => splits.test,
         EvalSplit::Val => splits.val.ok_or_else(no_validation)?,
     };
-    let statistics = split.statistics(config.data.normalize);
-    let classes = splits.train.num_classes();
-    let model = config.model.with_classes(classes)?;
-    check_image_size(&model, &config.augment, &split)?;
     check_weights_of_run(args, &run, &config)?;
-    let weights = WeightsSource::open(&weights, args.take.section())?;
+    let source = WeightsSource::open(&weights, args.take.section())?;
     let options = args.take.options();
-    let model = model.init(&chosen.device, 0)?.with_precision(config.train.precision)?;
-    let (model, report) = weights.load(model, options)?;
-    for note in weights.note.iter().cloned().chain(notes(&report, options)) {
-        eprintln!("note: {note}");
-    }
+    let described = source.described::<T::Heads>(Some(&config), Some(classes))?;
+    let (model, loaded) = source.model(&described, &chosen.device, options)?;
+    source.say_notes(&loaded, options);
     stop.defer();
-    let comm = Comm::single();
-    let mut loading = loaders::evaluation(&config, model.config().image_size, &comm);
-    loading.batch_size = args.batch.unwrap_or(loading.batch_size);
-    let files = [&args.predictions, &args.per_class, &args.confusion];
-    let mut predictions = files.iter().any(|path| path.is_some()).then(|| Predictions::of(&split));
     let bar = Bar::of_images(split.len(), args.split.name());
-    let mut each = |place, logits: &[f32], is_read: bool| {
-        bar.advance(1);
-        if let Some(predictions) = &mut predictions {
-            predictions.add(place, logits, is_read);
-        }
-    };
-    let (device, ranks) = (&chosen.device, (&comm, &stop));
-    let evaluation = evaluate(&model, &split, statistics, loading, device, ranks, &mut each)?;
+    let evaluated = T::report(
+        model,
+        &Evaluating {
+            config: &config,
+            split: &split,
+            batch: args.batch,
+            multi_scale: args.options.multi_scale,
+            device: &chosen.device,
+            comm: &Comm::single(),
+            stop: &stop,
+            advance: &|images| bar.advance(images),
+        },
+    )?;
     drop(bar);
-    let Some(Evaluation { scores, images }) = evaluation else {
+    let Some(report) = evaluated else {
         let stop = stop.get().expect("invariant: only a request to stop ends an evaluation early");
         return Err(Interrupted { stop }.into());
     };
-    if let (Some(path), Some(predictions)) = (&args.predictions, &predictions) {
-        replace(&Disk, path, &predictions.csv()?).map_err(Error::io("write", path))?;
-    }
-    if let Some(predictions) = &predictions {
-        let title = format!("{}, {}, {images} images", weights.name, args.split.name());
-        let confusion = confusion(&split, predictions);
-        args.per_class.iter().try_for_each(|path| confusion.write_classes(path))?;
-        args.confusion.iter().try_for_each(|path| confusion.write_matrix(path, &title))?;
-    }
+    let (name, WeightsSource { name: checkpoint, weights, step, .. }) =
+        (args.split.name(), &source);
+    let title = format!("{checkpoint}, {name}, {} images", report.images());
+    report.write(&split, &args.options, &title)?;
     if args.json {
-        #[derive(Serialize)]
-        struct EvalReport {
-            checkpoint: String,
-            weights: &'static str,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            step: Option<u64>,
-            split: &'static str,
-            #[serde(flatten)]
-            scores: Scores,
-            images: usize,
-        }
-        let (split, step) = (args.split.name(), weights.step);
-        return print_json(&EvalReport {
-            checkpoint: weights.name,
-            weights: weights.weights.name(),
-            step,
-            split,
-            scores,
-            images,
-        });
+        let (weights, step) = (weights.name(), *step);
+        return print_json(&EvalReport { checkpoint, weights, step, split: name, report: &report });
     }
-    let name = args.split.name();
-    let step = weights.step.map_or_else(String::new, |step| format!(" (step {step})"));
-    let average = match weights.weights {
+    let step = step.map_or_else(String::new, |step| format!(" (step {step})"));
+    let average = match weights {
         Weights::Model => "",
         Weights::Ema => ", moving average of the weights",
     };
-    print(&format!("checkpoint {}{step}{average}", weights.name))?;
-    // One line per score, the primary one last.
-    let shown = |is_share: bool| {
-        let kinds = SCORES.iter().filter(move |kind| kind.is_share == is_share);
-        let shown = kinds.filter_map(|kind| {
-            Some(format!("{} {}", kind.label, kind.show(scores.get(kind.name)?)))
-        });
-        shown.collect::<Vec<_>>()
-    };
-    print(&format!("{name} images {images}, {}", shown(false).join(", ")))?;
-    shown(true).iter().rev().try_for_each(|share| print(&format!("{name} {share}")))
+    print(&format!("checkpoint {checkpoint}{step}{average}"))?;
+    report.lines(name).iter().try_for_each(|line| print(line))
 }
 
 /// There is nothing to evaluate on.
@@ -312,11 +248,4 @@ fn subject(path: &Path, args: &EvalArgs) -> Result<Subject, Error> {
         None => weights,
     };
     Ok(Subject { config, run, weights })
-}
-
-/// Which classes were taken for which.
-fn confusion(split: &Split, predictions: &Predictions) -> Confusion {
-    let mut confusion = Confusion::of(split.class_names());
-    predictions.each(|label, predicted| confusion.add(label, predicted));
-    confusion
 }

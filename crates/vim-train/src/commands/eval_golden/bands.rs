@@ -1,4 +1,4 @@
-//! How far the arrays of a segmentation may be off, by what they are and what is computed in.
+//! How far a segmenter's arrays may be off, by what they are and what is computed in.
 
 use std::fmt::Display;
 

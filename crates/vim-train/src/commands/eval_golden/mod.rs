@@ -83,7 +83,7 @@ pub(crate) struct EvalGoldenArgs {
     operations: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
-    /// Type to compute in, of a segmentation model f32, tf32 or bf16, of a detector f32 or bf16;
+    /// Type to compute in: a segmenter f32, tf32 or bf16, a detector f32 or bf16;
     /// left out f32.
     #[arg(long, value_name = "DTYPE", requires = "variant", value_parser = from_name::<Precision>)]
     dtype: Option<Precision>,

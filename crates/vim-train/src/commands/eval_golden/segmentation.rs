@@ -8,6 +8,7 @@ use burn::tensor::{Device, Gradients, Int, Tensor, TensorData};
 use vim_dense::{
     Features, SegmentationLoss, Segmenter, ShardSum, mmseg_key, predicted, resize, training_logits,
 };
+use vim_model::LoadOptions;
 
 use super::arrays::{Arrays, Comparison, Floats, damaged, unfit, weights};
 use super::bands::Bands;
@@ -33,7 +34,9 @@ pub(super) fn compare(
     let classes = about.variant.classes;
     let device = if args.grads { device.clone().autodiff() } else { device.clone() };
     let model = heads.init(&backbone, classes, &device, 0)?;
-    let (model, _) = model.load(&weights(args)?).map_err(|mismatch| unfit(args, &mismatch))?;
+    let (model, _) = model
+        .load(&weights(args)?, LoadOptions::default())
+        .map_err(|mismatch| unfit(args, &mismatch))?;
     let model = model.with_precision(args.dtype.unwrap_or_default())?;
     let mut golden = Golden {
         arrays: Arrays::open(args.arrays())?,

@@ -8,11 +8,16 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Tensor;
 use clap::Args;
 use serde_json::json;
+use vim_data::Statistics;
 use vim_model::{FeatureError, Vim};
 
-use super::images::{ModelArgs, Walk, images};
+use super::images::{ModelArgs, Subject, Walk, images};
 use crate::error::{Error, Failure, code};
 use crate::output::{OutputError, check_free, print, print_json};
+use crate::task::frame::Seer;
+use crate::task::kinds::with_task;
+use crate::task::named::NamedTask;
+use crate::weights::heads::Heads as _;
 use labels::Labels;
 use npz::Npz;
 
@@ -94,13 +99,28 @@ impl Failure for LayersError {
 }
 
 pub(crate) fn run(args: &FeaturesArgs) -> Result<(), Error> {
+    let subject = args.model.find()?;
+    with_task!(subject.task, T => write::<T>(args, &subject))
+}
+
+fn write<T: NamedTask>(args: &FeaturesArgs, subject: &Subject) -> Result<(), Error> {
     let output = &args.output;
     check_extension(output)?;
     check_free(output, args.force)?;
     let paths = images(&args.images)?;
-    let subject = args.model.find()?;
-    let seer = args.model.load(&subject)?;
-    let layers = blocks(&seer.model, &args.layers)?;
+    let described = args.model.describe::<T>(subject)?;
+    let device = args.model.device(subject.given.as_ref())?.device;
+    let model = args.model.load::<T>(subject, &described, &device)?;
+    let Some(model) = T::into_classifier(model) else {
+        return Err(Error::usage(format!(
+            "features are a classifier's, and {} is a {}",
+            subject.source.name,
+            T::Heads::WHAT
+        )));
+    };
+    let by = subject.around().map_or(Statistics::IMAGENET, |config| config.data.statistics());
+    let seer = Seer::new(model.config().image_size, by, &device);
+    let layers = blocks(&model, &args.layers)?;
     let name = |layer: &usize| match layers.len() {
         1 => "features".to_owned(),
         _ => format!("layer_{layer}"),
@@ -108,10 +128,10 @@ pub(crate) fn run(args: &FeaturesArgs) -> Result<(), Error> {
     let mut npz = Npz::new(output, layers.iter().map(name))?;
     let mut walk = Walk::new(paths.len(), true);
     let mut kept = Vec::new();
-    for paths in paths.chunks(args.model.batch) {
+    for paths in paths.chunks(args.model.batch.unwrap_or(T::PREDICTED_AT_A_TIME)) {
         let pictures = seer.read(paths);
         if let Some(images) = seer.upload(&pictures)? {
-            let features = features(&seer.model, images, &layers, args.maps)?;
+            let features = features(&model, images, &layers, args.maps)?;
             for (place, (shape, values)) in features.into_iter().enumerate() {
                 npz.append(place, &shape[1..], &values)?;
             }

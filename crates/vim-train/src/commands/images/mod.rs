@@ -2,13 +2,10 @@
 
 mod files;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use clap::Args;
-use rayon::prelude::*;
-use vim_data::{Batch, ClassList, Statistics, read_picture};
-use vim_model::{Vim, VimConfig};
 use vim_run::printable;
 
 use crate::args::{DeviceArg, Overrides, count};
@@ -17,11 +14,12 @@ use crate::config::{Config, TaskKind};
 use crate::device::{self, SelectedDevice, threads};
 use crate::error::Error;
 use crate::output::bar::Bar;
-use crate::task::classification::classes::class_names;
-use crate::task::classification::to_tensors;
-use crate::weights::WeightsError;
+use crate::task::Model;
+use crate::task::kinds::task_of;
+use crate::task::named::NamedTask;
+use crate::weights::heads::{Described, Heads as _};
 use crate::weights::place::Place;
-use crate::weights::source::{WeightsSource, notes};
+use crate::weights::source::WeightsSource;
 
 pub(super) use files::images;
 
@@ -39,15 +37,15 @@ pub(crate) struct ModelArgs {
     overrides: Overrides,
     #[command(flatten)]
     device: DeviceArg,
-    /// Images at a time.
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = count)]
-    pub(super) batch: usize,
+    /// Images at a time. Left out: 32; with segmentation, whose images differ in size, one.
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub(super) batch: Option<usize>,
     #[command(flatten)]
     take: TakeArgs,
 }
 
 impl ModelArgs {
-    /// Finds the weights and what they are of, and says what had to be assumed.
+    /// Finds the weights and what they are of.
     pub(super) fn find(&self) -> Result<Subject, Error> {
         let given = self.config.as_ref().map(|path| Config::load(path, &self.overrides.set));
         let given = given.transpose()?;
@@ -58,29 +56,30 @@ impl ModelArgs {
         let place = Place::find(&self.checkpoint, &root, run.as_deref())?;
         let source = WeightsSource::open(&place, self.take.section())?;
         let around = given.as_ref().or(source.run.as_ref());
-        let config = match around {
-            // What is around the backbone is in the configuration alone.
-            Some(config) if config.task != TaskKind::Classification => config.model.clone(),
-            None if source.is_segmenter() || source.is_detector() => {
-                let what = if source.is_segmenter() { "segmenter" } else { "detector" };
-                let why =
-                    format!("is a {what}: give --config, which says how images are shown to it");
-                let checkpoint = source.name.clone();
-                return Err(WeightsError::Unrecognised { checkpoint, why }.into());
-            }
-            Some(_) | None => {
-                let model = given.as_ref().map(|given| &given.model);
-                let (config, origin) = source.model(model, None)?;
-                if let Some(assumed) = source.assumed(origin) {
-                    eprintln!(
-                        "note: the model is inferred from the shapes, assuming {assumed}; --config \
-                         says otherwise"
-                    );
-                }
-                config
-            }
-        };
-        Ok(Subject { source, given, config })
+        let task = around.map_or_else(|| task_of(&source), |config| config.task);
+        Ok(Subject { source, given, task })
+    }
+
+    /// The model of the weights, whose task is `T`; says what had to be assumed.
+    pub(super) fn describe<T: NamedTask>(
+        &self,
+        subject: &Subject,
+    ) -> Result<Described<T::Heads>, Error> {
+        let source = &subject.source;
+        if T::NEEDS_CONFIG && subject.around().is_none() {
+            let what = T::Heads::WHAT;
+            return Err(source.unrecognised(format!(
+                "is a {what}: give --config, which says how images are shown to it"
+            )));
+        }
+        let described = source.described::<T::Heads>(subject.given.as_ref(), None)?;
+        if let Some(assumed) = &described.assumed {
+            eprintln!(
+                "note: the model is inferred from the shapes, assuming {assumed}; --config says \
+                 otherwise"
+            );
+        }
+        Ok(described)
     }
 
     /// The device of the command line, else of the configuration that was `given`.
@@ -93,81 +92,32 @@ impl ModelArgs {
         }
     }
 
-    /// Builds the model of `subject` on the chosen device, with its weights.
-    pub(super) fn load(&self, subject: &Subject) -> Result<Seer, Error> {
-        let Subject { source, given, config } = subject;
-        let statistics =
-            subject.around().map_or(Statistics::IMAGENET, |config| config.data.statistics());
-        let chosen = self.device(given.as_ref())?;
+    /// Builds the model on `device`, with the weights of `subject`.
+    pub(super) fn load<T: NamedTask>(
+        &self,
+        subject: &Subject,
+        described: &Described<T::Heads>,
+        device: &Device,
+    ) -> Result<Model<T>, Error> {
         let options = self.take.options();
-        let (model, report) = source.load(config.init(&chosen.device, 0)?, options)?;
-        for note in source.note.iter().cloned().chain(notes(&report, options)) {
-            eprintln!("note: {note}");
-        }
-        let size = [config.image_size.height, config.image_size.width];
-        Ok(Seer { model, size, statistics, device: chosen.device })
+        let (model, report) = subject.source.model(described, device, options)?;
+        subject.source.say_notes(&report, options);
+        Ok(model)
     }
 }
 
-/// Weights, and the model that they are of.
+/// Weights, and what they are of.
 pub(super) struct Subject {
     pub(super) source: WeightsSource,
     pub(super) given: Option<Config>,
-    config: VimConfig,
+    /// Of the configuration that was given, else of the recorded one, else of the weights.
+    pub(super) task: TaskKind,
 }
 
 impl Subject {
     /// The configuration that was given, else the recorded one.
     pub(super) fn around(&self) -> Option<&Config> {
         self.given.as_ref().or(self.source.run.as_ref())
-    }
-
-    /// Names of the classes of a segmentation or a detection, from `file` where it is given;
-    /// ADE20K's or COCO's by their number, and numbers, if they are unknown.
-    pub(super) fn dense_names(&self, file: Option<&Path>) -> Result<Vec<String>, Error> {
-        let count = self.source.num_classes().unwrap_or_default();
-        let names = class_names(file, &self.source.classes, self.around(), count)?;
-        if !names.is_empty() {
-            return Ok(names);
-        }
-        let mut lists = [ClassList::ade20k(), ClassList::coco()].into_iter();
-        let known = lists.find(|list| list.names.len() == count).map(|list| list.names);
-        Ok(known.unwrap_or_else(|| (0..count).map(|class| format!("class {class}")).collect()))
-    }
-
-    /// Names of the model's classes, from `file` where it is given; empty if they are unknown.
-    pub(super) fn class_names(&self, file: Option<&Path>) -> Result<Vec<String>, Error> {
-        class_names(file, &self.source.classes, self.around(), self.config.num_classes)
-    }
-}
-
-/// A model, and what it needs to look at images.
-pub(super) struct Seer {
-    pub(super) model: Vim,
-    /// Of its images, `[height, width]`.
-    pub(super) size: [usize; 2],
-    statistics: Statistics,
-    device: Device,
-}
-
-/// The pixels of an image, or why it cannot be read.
-pub(super) type Picture = Result<Vec<u8>, String>;
-
-impl Seer {
-    /// Reads images as the model sees them.
-    pub(super) fn read(&self, paths: &[PathBuf]) -> Vec<Picture> {
-        let read = |path: &PathBuf| read_picture(path, self.size);
-        paths.par_iter().map(|path| read(path).map_err(|error| error.to_string())).collect()
-    }
-
-    /// Those that could be read, normalized, `[B, 3, H, W]`; `None` if there are none.
-    pub(super) fn upload(&self, pictures: &[Picture]) -> Result<Option<Tensor<4>>, Error> {
-        let good: Vec<&[u8]> = pictures.iter().flatten().map(Vec::as_slice).collect();
-        if good.is_empty() {
-            return Ok(None);
-        }
-        let batch = Batch::plain(good.concat(), vec![0; good.len()], self.size);
-        Ok(Some(to_tensors(&batch, self.statistics, &self.device)?.0))
     }
 }
 

@@ -15,14 +15,11 @@ use super::plot::{self, Curves};
 use super::run::Run;
 use super::show::plain;
 use super::{RootArg, Status, UNKNOWN, one, score_label};
-use crate::commands::train::{PRIMARY, SCORES};
 use crate::error::Error;
 use crate::output::summary::{duration, rate};
 use crate::output::{columns, print, print_json};
-use crate::task::classification::Classification;
-use crate::task::detection::Detection;
-use crate::task::segmentation::Segmentation;
-use crate::task::{EvalSplit, Task};
+use crate::task::EvalSplit;
+use crate::task::kinds::{PRIMARY, SCORES, scores_beside};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -190,12 +187,7 @@ fn results(runs: &[Run]) -> Vec<Vec<String>> {
 
 /// Whether a run's task has this score.
 fn is_scored(runs: &[Run], kind: &ScoreKind) -> bool {
-    let of_task = |run: &Run| match run.row.primary {
-        primary if primary == Segmentation::PRIMARY => Segmentation::SCORES,
-        primary if primary == Detection::PRIMARY => Detection::SCORES,
-        _ => Classification::SCORES,
-    };
-    runs.iter().any(|run| of_task(run).contains(kind))
+    runs.iter().any(|run| scores_beside(run.row.primary).contains(kind))
 }
 
 /// Reasons why the numbers are not comparable.

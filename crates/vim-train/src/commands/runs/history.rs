@@ -8,8 +8,8 @@ use serde::Serialize;
 use vim_run::metrics::{OWN_WEIGHTS, Record, ScoreKind, Scores};
 use vim_run::{METRICS, TIMING};
 
-use crate::commands::train::PRIMARY;
 use crate::task::EvalSplit;
+use crate::task::kinds::PRIMARY;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Train {

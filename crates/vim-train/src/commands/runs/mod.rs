@@ -17,9 +17,9 @@ use vim_run::MAX_DEPTH;
 use vim_run::metrics::ScoreKind;
 use vim_sweep::PLAN;
 
-use crate::commands::train::PRIMARY;
 use crate::error::Error;
 use crate::run_folder::holds_run;
+use crate::task::kinds::PRIMARY;
 use crate::weights::place::Place;
 
 pub(crate) use history::Evaluated;

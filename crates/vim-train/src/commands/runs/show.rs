@@ -16,10 +16,10 @@ use super::list::steps;
 use super::plot::sparkline;
 use super::run::Run;
 use super::{RootArg, one};
-use crate::commands::train::SCORES;
 use crate::error::Error;
 use crate::output::summary::{bytes, duration, rate};
 use crate::output::{print, print_json};
+use crate::task::kinds::SCORES;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -161,7 +161,7 @@ fn scores(evaluated: &Evaluated) -> String {
         true => kind.show(number),
         false => "not finite".to_owned(),
     };
-    format!("step {step} ({checkpoint}{averaged}): {}", scores.describe(SCORES, show))
+    format!("step {step} ({checkpoint}{averaged}): {}", scores.describe(&SCORES, show))
 }
 
 /// A curve with its first and last value.

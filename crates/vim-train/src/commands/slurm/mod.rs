@@ -3,6 +3,7 @@
 mod logs;
 mod manage;
 mod names;
+pub(super) mod request;
 mod status;
 mod submit;
 

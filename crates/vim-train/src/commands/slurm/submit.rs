@@ -14,7 +14,8 @@ use vim_slurm::{BatchScript, Client, CommandWord, JobId, JobState, Site, SlurmCo
 use super::names::JobError;
 use super::placed;
 use crate::args::Overrides;
-use crate::commands::train::{preflight, say_warnings, site_and_request};
+use crate::commands::slurm::request::{say_warnings, site_and_request};
+use crate::commands::train::preflight;
 use crate::config::{Config, Loaded};
 use crate::error::Error;
 use crate::output::{print, print_json};

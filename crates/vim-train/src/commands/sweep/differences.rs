@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use strum::VariantArray;
 use vim_data::{DatasetKind, Encoding, Pixels, Split, Stage, read_picture};
 use vim_run::{PER_CLASS, PREDICTIONS};
 use vim_sweep::classes::{ClassDifferences, ClassScores, class_differences};
@@ -17,6 +18,8 @@ use super::folder::Sweep;
 use crate::config::{Config, TaskKind};
 use crate::output::picture::thumbnail;
 use crate::run_folder::recorded_config;
+use crate::task::kinds::with_task;
+use crate::task::named::NamedTask;
 
 /// What writes the predictions of a run that has none.
 pub(super) const PREDICT: &str = "vim-train eval RUN --predictions RUN/predictions.csv";
@@ -42,9 +45,9 @@ pub(super) fn find_classes(
     summary: &Summary,
 ) -> Option<ClassDifferences> {
     let task = outcomes.first()?.values.get("task")?;
-    let has_classes = [TaskKind::Segmentation, TaskKind::Detection]
-        .iter()
-        .any(|kind| task.as_str() == Some(kind.to_string().as_str()));
+    let is_named = |kind: &TaskKind| task.as_str() == Some(kind.to_string().as_str());
+    let has_classes = |kind: &TaskKind| with_task!(*kind, T => <T as NamedTask>::SCORES_CLASSES);
+    let has_classes = TaskKind::VARIANTS.iter().any(|kind| is_named(kind) && has_classes(kind));
     has_classes.then(|| {
         class_differences(summary, &mut |name| {
             let path = sweep.folder.join(name).join(PER_CLASS);

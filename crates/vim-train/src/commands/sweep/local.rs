@@ -53,7 +53,7 @@ pub(crate) struct LocalArgs {
 }
 
 impl LocalArgs {
-    /// So many runs at a time, on these GPUs.
+    /// This many runs at a time, on these GPUs.
     pub(super) fn new(jobs: usize, gpus: Option<Gpus>) -> Self {
         Self { jobs: Some(jobs), gpus, fail_fast: false }
     }

@@ -12,7 +12,7 @@ use vim_sweep::{Pack, PlannedRun};
 use super::SweepRunError;
 use super::folder::Sweep;
 use super::local::{self, LocalArgs};
-use crate::commands::train::{node_request, site_and_request};
+use crate::commands::slurm::request::{node_request, site_and_request};
 use crate::config::{Backend, Config, Gpus, Loaded};
 use crate::error::Error;
 

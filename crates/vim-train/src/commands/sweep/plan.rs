@@ -16,12 +16,14 @@ use vim_sweep::{
 use super::folder::{Origins, SECTION, Sweep, SweepFile, read_plan, state, write_file};
 use super::{SweepRunError, WhichArgs};
 use crate::args::Overrides;
-use crate::commands::train::{SCORES, preflight, say_warnings};
+use crate::commands::slurm::request::say_warnings;
+use crate::commands::train::preflight;
 use crate::config::{Config, ConfigError, Loaded, Origin, Problem, check_key, dotted_values, keys};
 use crate::error::Error;
 use crate::output::summary::counted;
 use crate::output::{columns, print, print_json};
 use crate::run_folder::is_free;
+use crate::task::kinds::SCORES;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -237,7 +239,7 @@ impl SweepFile {
     /// Checks that some run has the reported metric.
     fn check_metric(&self, configs: &[Config]) -> Result<(), Error> {
         let name = &self.sweep.report.metric;
-        let metric = Metric::parse(name, SCORES).map_err(|error| self.place(error))?;
+        let metric = Metric::parse(name, &SCORES).map_err(|error| self.place(error))?;
         if !metric.is_of_average() || configs.iter().any(|config| config.train.ema.is_some()) {
             return Ok(());
         }
@@ -256,7 +258,7 @@ impl Cells {
     fn load(path: &Path, sets: &[String]) -> Result<Self, Error> {
         let base = SweepFile::load(path, sets)?;
         base.check_grid()?;
-        let combinations = cells(&base.sweep, SCORES).map_err(|error| base.place(error))?;
+        let combinations = cells(&base.sweep, &SCORES).map_err(|error| base.place(error))?;
         check_sets(sets, &combinations)?;
         let all = combinations.len();
         let mut problems: BTreeMap<String, Vec<String>> = BTreeMap::new();

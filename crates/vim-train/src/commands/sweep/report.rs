@@ -19,11 +19,11 @@ use super::differences::{PREDICT, SCORE, find, find_classes, thumbnails};
 use super::folder::{Sweep, outcomes_with_jobs, write_file};
 use super::{SweepRunError, WhichArgs};
 use crate::commands::runs::steps;
-use crate::commands::train::SCORES;
 use crate::error::Error;
 use crate::output::summary::{counted, duration};
 use crate::output::{columns, print, print_json};
 use crate::run_folder::is_free;
+use crate::task::kinds::SCORES;
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
@@ -47,7 +47,7 @@ pub(crate) struct StatusArgs {
 pub(super) fn status(args: &StatusArgs) -> Result<(), Error> {
     let sweep = Sweep::find(&args.which)?;
     let outcomes = outcomes_with_jobs(&sweep);
-    let metric = Metric::parse(&sweep.origins.sweep.report.metric, SCORES)?;
+    let metric = Metric::parse(&sweep.origins.sweep.report.metric, &SCORES)?;
     let last = |run: &RunOutcome| metric.value(run, Pick::Last);
     let best = |run: &RunOutcome| metric.value(run, Pick::Best);
     if args.json {
@@ -172,7 +172,7 @@ pub(super) fn summarize(args: &SummarizeArgs) -> Result<(), Error> {
     let sweep = Sweep::find(&args.which)?;
     let outcomes = outcomes_with_jobs(&sweep);
     let asked = asked(&sweep, &outcomes, args)?;
-    let summary = vim_sweep::summarize(&outcomes, &asked, SCORES)?;
+    let summary = vim_sweep::summarize(&outcomes, &asked, &SCORES)?;
     let name = &sweep.origins.sweep.name;
     write_file(&sweep.folder, "summary.csv", &csv(&summary))?;
     write_file(&sweep.folder, "summary.md", &markdown(&summary, name))?;

@@ -10,9 +10,9 @@ use indicatif::MultiProgress;
 use vim_run::metrics::Record;
 use vim_run::{ENVIRONMENT, METRICS};
 
-use crate::commands::train::PRIMARY;
 use crate::output::bar::{Bar, wants_bar};
 use crate::output::terminal_width;
+use crate::task::kinds::PRIMARY;
 
 /// Bytes read from the end of a file for its last lines.
 const TAIL: u64 = 4096;

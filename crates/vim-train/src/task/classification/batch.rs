@@ -1,13 +1,13 @@
-//! A batch on the device: uploaded as bytes, normalized, erased and mixed there; and the loss on
-//! its plain or mixed targets, cross-entropy or binary cross-entropy.
+//! The targets of a batch on the device, plain or mixed, and the loss on them: cross-entropy or
+//! binary cross-entropy.
 
 use burn::tensor::activation::{log_sigmoid, log_softmax};
-use burn::tensor::{AllocationProperty, Bytes, Device, Int, Tensor, TensorData};
-use vim_data::{Batch, EraseBox, EraseFill, MixPlan, Region, Statistics};
-use vim_kernels::{ImageBatch, image_batch};
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use vim_data::{Batch, Statistics};
 
 use crate::config::{ConfigError, TrainConfig};
 use crate::error::Error;
+use crate::task::upload::images;
 
 /// The targets of a batch.
 #[derive(Clone, Debug)]
@@ -45,56 +45,19 @@ impl Targets {
 }
 
 /// `[B, 3, H, W]` images, normalized, erased and mixed, and their targets.
-pub fn to_tensors(
+pub(super) fn to_tensors(
     batch: &Batch,
     by: Statistics,
     device: &Device,
 ) -> Result<(Tensor<4>, Targets), Error> {
+    let images = images(batch, by, device)?;
     let count = batch.len();
-    let erased: Vec<vim_kernels::EraseBox> = batch
-        .erased
-        .iter()
-        .map(|&(image, EraseBox { region, fill })| vim_kernels::EraseBox {
-            image,
-            region: on_device(region),
-            fill: match fill {
-                EraseFill::Constant => vim_kernels::EraseFill::Colour([0.0; 3]),
-                EraseFill::Colour(colour) => vim_kernels::EraseFill::Colour(colour),
-                EraseFill::Pixels { seed } => vim_kernels::EraseFill::Pixels { seed },
-            },
-        })
-        .collect();
-    let mixing: Vec<vim_kernels::MixPlan> = batch
-        .mixed
-        .iter()
-        .map(|mixed| match *mixed {
-            MixPlan::None => vim_kernels::MixPlan::None,
-            MixPlan::Mixup { lambda } => vim_kernels::MixPlan::Mixup { lambda: lambda as f32 },
-            MixPlan::Cutmix { region, .. } => {
-                vim_kernels::MixPlan::Cutmix { region: on_device(region) }
-            }
-        })
-        .collect();
-    let images = ImageBatch {
-        // No copy: the loader gets the buffer back after the upload.
-        pixels: Bytes::from_shared(batch.images.shared(), AllocationProperty::Other),
-        size: [count, batch.height, batch.width],
-        mean: by.mean,
-        std: by.std,
-        erased: &erased,
-        mixing: &mixing,
-    };
-    let images = image_batch(images, device).map_err(|error| Error::failed(error.to_string()))?;
     let labels: Vec<i32> = batch.labels.iter().map(|&label| label as i32).collect();
     let labels = Tensor::from_data(TensorData::new(labels, [count]), device);
     let shares: Vec<f32> = batch.mixed.iter().map(|mixed| mixed.lambda() as f32).collect();
     let shares =
         (!shares.is_empty()).then(|| Tensor::from_data(TensorData::new(shares, [count]), device));
     Ok((images, Targets::new(labels, shares)))
-}
-
-fn on_device(Region { top, left, height, width }: Region) -> vim_kernels::Region {
-    vim_kernels::Region { top, left, height, width }
 }
 
 /// Checks that `train.bce_threshold` is not below the smoothed target of absent classes, which
@@ -188,6 +151,7 @@ pub(super) fn bce(
 
 #[cfg(test)]
 mod tests {
+    use vim_data::{EraseBox, EraseFill, MixPlan, Region};
     use vim_data::{label_smoothing_loss, mixed_targets, soft_target_loss};
     use vim_model::VimConfig;
 

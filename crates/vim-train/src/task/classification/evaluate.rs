@@ -8,9 +8,8 @@ use vim_model::Vim;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
 
-use super::to_tensors;
 use crate::error::Error;
-use crate::task::{Evaluation, share};
+use crate::task::{Evaluation, share, upload};
 
 /// Share of images whose class has the largest logit.
 pub const TOP1: ScoreKind = ScoreKind::share("top1", "top-1");
@@ -40,7 +39,7 @@ pub fn evaluate(
     let mut upload = || {
         let batch = batches.next()?.map_err(Error::from);
         Some(batch.and_then(|batch| {
-            let (pixels, _) = to_tensors(&batch, statistics, device)?;
+            let pixels = upload::images(&batch, statistics, device)?;
             let Batch { labels, count, unread, .. } = batch;
             Ok((pixels, labels, count, unread))
         }))

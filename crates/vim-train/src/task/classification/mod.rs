@@ -1,13 +1,14 @@
 //! Image classification by a Vision Mamba; the primary score is top-1.
 
+mod answers;
 mod batch;
-pub(crate) mod classes;
 pub mod evaluate;
+mod gallery;
 pub mod predict;
 pub(crate) mod predictions;
+mod weights;
 
 use std::ops::Range;
-use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
 use vim_comm::Comm;
@@ -19,17 +20,18 @@ use vim_run::signals::StopRequest;
 
 use super::{
     Description, Draw, EvalSplit, Evaluation, InitRecord, InitWeights, Objective, Placement, Task,
-    Tested, loaders,
+    Tested, absent, loaders,
 };
 use crate::config::{Config, ConfigError, LossKind};
 use crate::error::Error;
+use crate::task::without_data::{self, WithoutData};
 use crate::weights::place::Place;
 use crate::weights::source::{WeightsSource, notes};
-pub use batch::{Mixed, Targets, cross_entropy, to_tensors};
-use batch::{bce, check_threshold, target_loss};
+pub use batch::{Mixed, Targets, cross_entropy};
+use batch::{bce, check_threshold, target_loss, to_tensors};
 use evaluate::evaluate;
-use predict::Guesses;
 use predictions::Predictions;
+use weights::LinearHead;
 
 /// A Vision Mamba and its classification loss.
 #[derive(Debug)]
@@ -63,7 +65,6 @@ impl Classifier {
 impl Objective for Classifier {
     type Model = Vim;
     type Inputs = Labelled;
-    type Prediction = Guesses;
 
     fn init(&self, device: &Device) -> Result<Vim, Error> {
         let Config { run, train, .. } = &self.config;
@@ -79,7 +80,7 @@ impl Objective for Classifier {
         let options = LoadOptions { head: true, resize, ..LoadOptions::default() };
         let place = Place::find(path, &self.config.run.root, None)?;
         let source = WeightsSource::open(&place, None)?;
-        let (model, report) = source.load(self.init(device)?, options)?;
+        let (model, report) = source.load::<LinearHead>(self.init(device)?, options)?;
         let notes = notes(&report, options);
         let mut lines = vec![format!("init {}, BLAKE3 {}", source.summary(), source.blake3)];
         lines.extend(source.note.iter().chain(&notes).map(|note| format!("init: {note}")));
@@ -120,14 +121,20 @@ impl Objective for Classifier {
             LossKind::Bce => bce(logits, targets, train.label_smoothing, train.bce_threshold),
         })
     }
+}
 
-    fn predict(
-        model: &Vim,
-        images: Tensor<4>,
-        names: &[String],
-        top: usize,
-    ) -> Result<Vec<Guesses>, Error> {
-        predict::predict(model, images, names, top)
+impl WithoutData for Classifier {
+    fn without_data(config: &Config, classes: usize, _comm: &Comm) -> Result<Self, Error> {
+        Ok(Self::new(config, config.model.with_classes(classes)?)?)
+    }
+
+    fn random(&self, count: usize, device: &Device) -> Labelled {
+        let model = self.model();
+        let labels = without_data::labels(count, model.num_classes, device);
+        Labelled {
+            images: without_data::images(count, model.image_size, device),
+            targets: Targets::new(labels, None),
+        }
     }
 }
 
@@ -340,31 +347,6 @@ impl Task for Classification {
             Ok(())
         })
     }
-}
-
-/// A text for each input file or folder that is not on this machine.
-pub(in crate::task) fn absent(config: &Config) -> Vec<String> {
-    let data = &config.data;
-    let of_data = [
-        ("data.path", &data.path),
-        ("data.val_path", &data.val_path),
-        ("data.val_labels", &data.val_labels),
-        ("data.classes", &data.classes),
-    ];
-    // Procedural images ignore the path keys.
-    let of_data = of_data.into_iter().filter(|_| data.dataset.has_files());
-    let missing = of_data.filter_map(|(key, path)| Some((key, path.as_deref()?)));
-    let missing = missing.filter(|(_, path)| !path.exists());
-    let init = config.train.init.as_deref().map(|path| ("train.init", path));
-    let is_absent = |path: &Path| Place::find(path, &config.run.root, None).is_err();
-    let missing = missing.chain(init.filter(|(_, path)| is_absent(path)));
-    let text = |(key, path): (&str, &Path)| {
-        format!(
-            "{key}: {} is not on this machine: it must be there where the run starts",
-            path.display()
-        )
-    };
-    missing.map(text).collect()
 }
 
 /// Checks that images that are padded and cropped instead of resized have the model's size.

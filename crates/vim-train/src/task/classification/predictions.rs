@@ -3,10 +3,10 @@
 use vim_comm::Comm;
 use vim_data::Split;
 
-use super::classes::readable;
 use super::predict::{largest, softmax};
 use crate::error::Error;
 use crate::output::csv;
+use crate::task::classes::readable;
 use crate::task::share;
 
 /// The columns, described in docs/runs.md.

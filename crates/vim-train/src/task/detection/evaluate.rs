@@ -44,7 +44,7 @@ pub struct Loading {
     pub on_bad: OnBad,
 }
 
-/// What is done with an image and what is found in it.
+/// What is done with an image and its detections.
 pub type Each<'a> = &'a mut dyn FnMut(&EvalScene, &Seen) -> Result<(), Error>;
 
 /// What an evaluation found, beside what is there.
@@ -64,7 +64,7 @@ pub struct Evaluated {
 /// a rank was asked to stop meanwhile.
 ///
 /// The ranks share the batches; every rank gets the result of all. `each` gets every image of this
-/// rank with what is found in it. With [`OnBad::CountAsWrong`] nothing is found in an image that
+/// rank with its detections. With [`OnBad::CountAsWrong`] nothing is found in an image that
 /// cannot be read.
 pub fn evaluate(
     model: &Detector,

@@ -11,7 +11,7 @@ use vim_dense::detection::{Detections, Detector, Found};
 use crate::error::Error;
 use crate::task::frame::framed;
 
-/// What is found in an image, from the surest to the least sure, in the image's own pixels.
+/// The objects of an image, from the surest to the least sure, in the image's own pixels.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
     /// Height and width of the image.
@@ -34,7 +34,7 @@ pub struct Viewer {
 }
 
 impl Viewer {
-    /// What is found in each of `images`, which are seen at once: the longer side of each is
+    /// The objects of each of `images`, which are seen at once: the longer side of each is
     /// resized to the model's shorter one.
     ///
     /// # Source

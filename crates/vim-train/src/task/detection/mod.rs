@@ -1,39 +1,36 @@
 //! Object detection and instance segmentation by Cascade Mask R-CNN on Vision Mamba; the primary
 //! score is the average precision of boxes.
 
-pub(crate) mod classes;
+mod answers;
 pub mod evaluate;
 pub mod inference;
 mod objective;
+mod weights;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::Device;
 use vim_comm::Comm;
 use vim_data::{
-    Batch, EvalScene, EvalScenes, Loader, LoaderConfig, Mask, ObjectRecipe, OnBad, Purpose, Split,
-    Splits, Targets, contact_sheet, encode_png,
+    Batch, DataError, EvalScene, EvalScenes, Mask, ObjectRecipe, OnBad, Pixels, Purpose, Split,
+    Splits, Targets,
 };
 use vim_dense::detection::mask_target::InstanceMask;
 use vim_dense::detection::{Detector, DetectorConfig, Truths};
-use vim_run::PER_CLASS;
-use vim_run::metrics::{Picture, ScoreKind};
-use vim_run::signals::StopRequest;
+use vim_run::metrics::ScoreKind;
 
-use super::classification::{absent, to_tensors};
-use super::{Description, EvalSplit, Evaluation, Task, Tested, loaders};
+use super::dense::{DenseObjective, DenseTask, PICTURES};
+use super::named::Evaluating;
+use super::{Description, Evaluation, loaders, upload};
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
-use classes::classes_csv;
+use crate::output::coco;
 use evaluate::{Evaluated, Loading, evaluate, scores};
 use inference::{Viewer, annotated};
 pub use objective::{FoundObject, FoundObjects, ObjectDetector, Scenes};
 
-/// Images of an evaluation that are shown.
-const PICTURES: usize = 4;
 /// Score from which on an object is drawn.
-pub(crate) const SHOWN: f32 = 0.5;
+const SHOWN: f32 = 0.5;
 /// Side of a box below which it has no inside, in pixels.
 ///
 /// # Source
@@ -42,63 +39,11 @@ pub(crate) const SHOWN: f32 = 0.5;
 const LEAST_SIDE: f32 = 1e-5;
 
 /// Detection of the objects in a dataset's images.
-#[derive(Debug)]
-pub struct Detection {
-    config: Config,
-    objective: ObjectDetector,
-    splits: Splits,
-    loader: Loader,
-    comm: Comm,
-}
-
-impl Detection {
-    fn new(config: &Config, splits: Splits, comm: &Comm) -> Result<Self, ConfigError> {
-        let objective = ObjectDetector::new(config, splits.train.num_classes())?;
-        let training = training(config, comm);
-        let loader = Loader::new(splits.train.clone(), training).map_err(ConfigError::of_data)?;
-        let config = config.clone();
-        Ok(Self { config, objective, splits, loader, comm: comm.clone() })
-    }
-
-    fn evaluated(
-        &self,
-        model: &Detector,
-        split: &Split,
-        device: &Device,
-        stop: &StopRequest,
-    ) -> Result<Option<Evaluated>, Error> {
-        let how = (&viewer(&self.config, split), loading(&self.config));
-        evaluate(model, split, how, device, (&self.comm, stop), &mut |_, _| Ok(()))
-    }
-
-    fn split(&self, split: EvalSplit) -> &Split {
-        match split {
-            EvalSplit::Val => self.splits.val.as_ref().unwrap_or(&self.splits.test),
-            EvalSplit::Test => &self.splits.test,
-        }
-    }
-}
-
-/// Loader settings for training: the shards of this rank, at the model's image size.
-pub(crate) fn training(config: &Config, comm: &Comm) -> LoaderConfig {
-    LoaderConfig {
-        purpose: Purpose::Objects(config.objects()),
-        ..loaders::training(config, config.model.image_size, comm)
-    }
-}
+pub type Detection = DenseTask<ObjectDetector>;
 
 /// How the images of `split` are shown to the model in evaluation.
-pub(crate) fn viewer(config: &Config, split: &Split) -> Viewer {
+fn viewer(config: &Config, split: &Split) -> Viewer {
     Viewer { statistics: split.statistics(config.data.normalize) }
-}
-
-/// How the images of an evaluation are loaded.
-pub(crate) fn loading(config: &Config) -> Loading {
-    Loading {
-        threads: config.data.workers.count(),
-        batch: loaders::evaluation_batch(config),
-        on_bad: config.data.bad_test.into(),
-    }
 }
 
 /// The objects of an image as the model learns from them; those without an inside are left out.
@@ -124,58 +69,33 @@ fn truths(targets: &Targets, frame: [usize; 2]) -> Truths {
     truths
 }
 
-/// The images of a batch of `split` on the device, and what is to be found in them.
-fn upload(config: &Config, split: &Split, batch: &Batch, device: &Device) -> Result<Scenes, Error> {
-    let statistics = split.statistics(config.data.normalize);
-    let (images, _) = to_tensors(batch, statistics, device)?;
-    if batch.targets.len() != batch.len() {
-        return Err(Error::internal("a batch without objects"));
-    }
-    let frame = [batch.height, batch.width];
-    let sizes = batch.targets.iter().map(|targets| targets.size).collect();
-    let truths = batch.targets.iter().map(|targets| truths(targets, frame)).collect();
-    Ok(Scenes { images, sizes: Arc::new(sizes), truths: Arc::new(truths) })
-}
-
-impl Task for Detection {
-    type Objective = ObjectDetector;
-    type Batch = Batch;
-    type Batches = vim_data::Batches;
+impl DenseObjective for ObjectDetector {
+    type Measured = Evaluated;
 
     const SCORES: &'static [ScoreKind] = evaluate::SCORES;
     const PRIMARY: ScoreKind = evaluate::BOX_AP;
 
-    fn open(config: &Config, device: &Device, comm: &Comm) -> Result<Self, Error> {
-        config.model.ssm.scan.resolve(device)?;
-        config.train.precision.check(device)?;
-        let splits = vim_data::open_detection(&config.data, config.run.seed)?;
-        Ok(Self::new(config, splits, comm)?)
+    fn new(config: &Config, classes: usize, _comm: &Comm) -> Result<Self, ConfigError> {
+        Self::new(config, classes)
     }
 
-    fn preflight(config: &Config) -> Result<(Option<Self>, Vec<String>), ConfigError> {
-        let splits = vim_data::dry_run_detection(&config.data, config.run.seed)
-            .map_err(ConfigError::of_data)?;
-        let task = match splits {
-            Some(splits) => Some(Self::new(config, splits, &Comm::single())?),
-            None => {
-                // The files alone tell how many classes there are.
-                ObjectDetector::new(config, config.task.usual_classes())?;
-                training(config, &Comm::single()).check().map_err(ConfigError::of_data)?;
-                None
-            }
-        };
-        Ok((task, absent(config)))
+    fn splits(config: &Config) -> Result<Splits, DataError> {
+        vim_data::open_detection(&config.data, config.run.seed)
     }
 
-    fn objective(&self) -> &ObjectDetector {
-        &self.objective
+    fn dry_run(config: &Config) -> Result<Option<Splits>, DataError> {
+        vim_data::dry_run_detection(&config.data, config.run.seed)
     }
 
-    fn describe(&self) -> Result<Description, Error> {
-        let (model, splits) = (&self.config.model, &self.splits);
-        let ObjectRecipe { scale: [least, most], .. } = self.config.objects();
+    fn purpose(config: &Config) -> Purpose {
+        Purpose::Objects(config.objects())
+    }
+
+    fn describe(config: &Config, splits: &Splits) -> Result<Description, Error> {
+        let model = &config.model;
+        let ObjectRecipe { scale: [least, most], .. } = config.objects();
         let size = model.image_size;
-        let detector = self.config.detector();
+        let detector = config.detector();
         let cost = detector.cost(model, splits.train.num_classes())?;
         let strides = DetectorConfig::strides(model);
         Ok(Description {
@@ -201,63 +121,57 @@ impl Task for Detection {
         })
     }
 
-    fn class_names(&self) -> &[String] {
-        self.splits.train.class_names()
-    }
-
-    fn steps_per_epoch(&self) -> u64 {
-        self.loader.batches_per_epoch() as u64
-    }
-
-    fn batches(&self, steps: Range<u64>) -> vim_data::Batches {
-        self.loader.batches(steps)
-    }
-
-    fn upload(&self, batch: &Batch, device: &Device) -> Result<Scenes, Error> {
-        upload(&self.config, &self.splits.train, batch, device)
-    }
-
-    fn has_validation(&self) -> bool {
-        self.splits.val.is_some()
-    }
-
-    fn evaluate(
-        &self,
-        model: &Detector,
-        split: EvalSplit,
+    fn upload(
+        config: &Config,
+        split: &Split,
+        batch: &Batch,
         device: &Device,
-        stop: &StopRequest,
-    ) -> Result<Option<Evaluation>, Error> {
-        let evaluated = self.evaluated(model, self.split(split), device, stop)?;
-        Ok(evaluated.as_ref().map(scores))
+    ) -> Result<Scenes, Error> {
+        let images = upload::images(batch, split.statistics(config.data.normalize), device)?;
+        if batch.targets.len() != batch.len() {
+            return Err(Error::internal("a batch without objects"));
+        }
+        let frame = [batch.height, batch.width];
+        let sizes = batch.targets.iter().map(|targets| targets.size).collect();
+        let truths = batch.targets.iter().map(|targets| truths(targets, frame)).collect();
+        Ok(Scenes { images, sizes: Arc::new(sizes), truths: Arc::new(truths) })
     }
 
-    /// With a row for each class.
-    fn test(
-        &self,
-        model: &Detector,
-        device: &Device,
-        stop: &StopRequest,
-    ) -> Result<Option<Tested>, Error> {
-        let evaluated = self.evaluated(model, &self.splits.test, device, stop)?;
-        let Some(evaluated) = evaluated else { return Ok(None) };
-        let table = Some((PER_CLASS, classes_csv(&evaluated.scores)?));
-        Ok(Some(Tested { evaluation: scores(&evaluated), table }))
+    fn measure(model: &Detector, of: &Evaluating<'_>) -> Result<Option<Evaluated>, Error> {
+        let &Evaluating { config, split, batch, device, comm, stop, advance, .. } = of;
+        let viewer = viewer(config, split);
+        let loading = Loading {
+            threads: config.data.workers.count(),
+            batch: batch.unwrap_or(loaders::evaluation_batch(config)),
+            on_bad: config.data.bad_test.into(),
+        };
+        let mut each = |_: &_, _: &_| {
+            advance(1);
+            Ok(())
+        };
+        evaluate(model, split, (&viewer, loading), device, (comm, stop), &mut each)
     }
 
-    /// The first images, each beside what is found and what is annotated.
-    fn pictures(
-        &self,
+    fn scores(measured: &Evaluated) -> Evaluation {
+        scores(measured)
+    }
+
+    /// The names are in the scores.
+    fn classes_csv(measured: &Evaluated, _names: &[String]) -> Result<Vec<u8>, Error> {
+        coco::classes_csv(&measured.scores)
+    }
+
+    fn drawn(
+        config: &Config,
         model: &Detector,
-        split: EvalSplit,
+        split: &Split,
         device: &Device,
-    ) -> Result<Vec<Picture>, Error> {
-        let (name, split) = (split.name(), self.split(split));
+    ) -> Result<Vec<(usize, [Pixels; 3])>, Error> {
         let colours = split.dataset().object_classes().map(|classes| classes.colours.clone());
         let (names, colours) = (split.class_names(), colours.unwrap_or_default());
-        let viewer = viewer(&self.config, split);
+        let viewer = viewer(config, split);
         let positions = (0..split.len().min(PICTURES)).collect();
-        let mut pictures = Vec::new();
+        let mut drawn = Vec::new();
         for scene in EvalScenes::new(split, positions, PICTURES, OnBad::CountAsWrong)? {
             let Ok(EvalScene { position, image, objects }) = scene? else { continue };
             let Some(seen) = viewer.seen(model, &[&image], device)?.pop() else { continue };
@@ -265,25 +179,21 @@ impl Task for Detection {
             let there = annotated(&image, &objects, names, &colours);
             // Drawings of small images are enlarged.
             let image = image.enlarged(found.height / image.height);
-            let sheet = contact_sheet(&[Some(image), Some(found), Some(there)], 3);
-            let png = encode_png(&sheet).map_err(Error::io("encode", "a picture"))?;
-            let (tag, height, width) =
-                (format!("{name}/image {position}"), sheet.height, sheet.width);
-            pictures.push(Picture { tag, height, width, png });
+            drawn.push((position, [image, found, there]));
         }
-        Ok(pictures)
+        Ok(drawn)
     }
 
     fn evaluation_batch(
-        &self,
+        config: &Config,
+        split: &Split,
         device: &Device,
     ) -> Result<impl Fn(&Detector) -> Result<(), Error>, Error> {
-        let split = self.split(EvalSplit::Val);
         let mut scenes = EvalScenes::new(split, vec![0], 1, OnBad::Fail)?;
         let scene = scenes.next().transpose()?.and_then(Result::ok);
         let scene = scene.ok_or_else(|| Error::internal("an evaluation without images"))?;
-        let viewer = viewer(&self.config, split);
-        let batch = loading(&self.config).batch.min(split.len());
+        let viewer = viewer(config, split);
+        let batch = loaders::evaluation_batch(config).min(split.len());
         Ok(move |model: &Detector| {
             viewer.seen(model, &vec![&scene.image; batch], device).map(|_| ())
         })

@@ -6,12 +6,15 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor};
 use serde::Serialize;
-use vim_dense::detection::{DetectionLosses, Detections, Detector, DetectorConfig, Truths, groups};
+use vim_comm::Comm;
+use vim_dense::detection::mask_target::InstanceMask;
+use vim_dense::detection::{DetectionLosses, Detector, DetectorConfig, Truths, groups};
 use vim_model::{DecayGroups, ImageSize};
 
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use crate::task::init::init_weights;
+use crate::task::without_data::{self, WithoutData};
 use crate::task::{Draw, InitWeights, Objective, Placement};
 
 /// A detector and the sum of its nine losses.
@@ -72,7 +75,6 @@ fn placement(path: &str, rank: usize, depth: usize, groups: DecayGroups) -> Plac
 impl Objective for ObjectDetector {
     type Model = Detector;
     type Inputs = Scenes;
-    type Prediction = FoundObjects;
 
     const PARTS: &'static [&'static str] = &DetectionLosses::NAMES;
 
@@ -112,17 +114,49 @@ impl Objective for ObjectDetector {
         let parts = losses.named().into_iter().map(|(_, part)| part.detach());
         Ok(Tensor::cat([losses.total()].into_iter().chain(parts).collect(), 0))
     }
+}
 
-    fn predict(
-        model: &Detector,
-        images: Tensor<4>,
-        names: &[String],
-        top: usize,
-    ) -> Result<Vec<FoundObjects>, Error> {
-        let [count, _, height, width] = images.dims();
-        let found = model.detect(images, &vec![[height, width]; count])?;
-        Ok(found.iter().map(|found| FoundObjects::of(found, names, top)).collect())
+/// Objects of a random image along each side, as many in all as an image of COCO has.
+const OBJECTS: usize = 3;
+
+impl WithoutData for ObjectDetector {
+    fn without_data(config: &Config, classes: usize, _comm: &Comm) -> Result<Self, Error> {
+        Ok(Self::new(config, classes)?)
     }
+
+    /// With nine squares of three sizes in each image.
+    fn random(&self, count: usize, device: &Device) -> Scenes {
+        let size = self.image_size();
+        let truths = Truths {
+            boxes: squares(size),
+            classes: (0..OBJECTS * OBJECTS).map(|at| at % self.num_classes()).collect(),
+            masks: squares(size).into_iter().map(outline).collect(),
+        };
+        Scenes {
+            images: without_data::images(count, size, device),
+            sizes: Arc::new(vec![[size.height, size.width]; count]),
+            truths: Arc::new(vec![truths; count]),
+        }
+    }
+}
+
+/// A square in the middle of each cell of a grid over the image; a half, a quarter and an eighth of
+/// its cell's side in turn.
+fn squares(size: ImageSize) -> Vec<[f32; 4]> {
+    let cell = [size.width, size.height].map(|side| side as f32 / OBJECTS as f32);
+    let square = |at: usize| {
+        let half = cell[0].min(cell[1]) / [4.0, 8.0, 16.0][at % 3];
+        let (x, y) = ((at % OBJECTS) as f32 + 0.5, (at / OBJECTS) as f32 + 0.5);
+        let (x, y) = (x * cell[0], y * cell[1]);
+        [x - half, y - half, x + half, y + half]
+    };
+    (0..OBJECTS * OBJECTS).map(square).collect()
+}
+
+/// The mask of all pixels of a box.
+fn outline(edges: [f32; 4]) -> InstanceMask {
+    let [left, top, right, bottom] = edges.map(f64::from);
+    InstanceMask::Polygons(vec![vec![left, top, right, top, right, bottom, left, bottom]])
 }
 
 /// Objects of an image, the surest first.
@@ -144,19 +178,6 @@ pub struct FoundObject {
     /// Pixels that its mask covers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub area: Option<u64>,
-}
-
-impl FoundObjects {
-    /// The `top` surest of `found`.
-    fn of(found: &Detections, names: &[String], top: usize) -> Self {
-        let each = found.boxes.iter().zip(&found.scores).zip(&found.classes).take(top);
-        Self(
-            each.map(|((&corners, &score), &class)| {
-                FoundObject::new(class, names, score, corners, None)
-            })
-            .collect(),
-        )
-    }
 }
 
 impl From<Vec<FoundObject>> for FoundObjects {
@@ -223,20 +244,14 @@ mod tests {
 
     #[test]
     fn the_surest_objects_are_shown() {
-        let found = Detections {
-            boxes: vec![[1.0, 2.0, 11.0, 22.0], [0.0, 0.0, 4.0, 4.0]],
-            scores: vec![0.75, 0.5],
-            classes: vec![1, 0],
-            masks: Vec::new(),
-        };
         let names = ["a".to_owned()];
-        let shown = FoundObjects::of(&found, &names, 5).to_string();
+        let object = |class, score, corners| FoundObject::new(class, &names, score, corners, None);
+        let found =
+            vec![object(1, 0.75, [1.0, 2.0, 11.0, 22.0]), object(0, 0.5, [0.0, 0.0, 4.0, 4.0])];
         assert_eq!(
-            shown,
+            FoundObjects::from(found).to_string(),
             "   75.00 %  class 1 (1)  10×20 px at 1, 2\n   50.00 %  a (0)  4×4 px at 0, 0"
         );
-        assert_eq!(FoundObjects::of(&found, &names, 1).0.len(), 1);
-        let nothing = FoundObjects::of(&Detections::default(), &names, 5);
-        assert_eq!(nothing.to_string(), "  nothing");
+        assert_eq!(FoundObjects::from(Vec::new()).to_string(), "  nothing");
     }
 }

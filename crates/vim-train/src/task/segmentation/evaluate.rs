@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use vim_comm::Comm;
-use vim_data::{Confusion, EvalPair, EvalPairs, OnBad, Split};
+use vim_data::{Confusion, EvalPair, EvalPairs, OnBad, Pixels, Split};
 use vim_dense::Segmenter;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
@@ -23,6 +23,8 @@ pub const SCORES: &[ScoreKind] =
 pub struct Loading {
     /// Pairs decoded at a time.
     pub threads: usize,
+    /// Images seen at a time, where they have one size.
+    pub batch: usize,
     /// What becomes of a pair that cannot be used.
     pub on_bad: OnBad,
 }
@@ -45,21 +47,27 @@ pub fn evaluate(
 ) -> Result<Option<(Confusion, usize)>, Error> {
     let positions = (comm.rank()..split.len()).step_by(comm.size()).collect();
     let mut confusion = Confusion::new(split.num_classes());
-    for pair in EvalPairs::new(split, positions, loading.threads, loading.on_bad)? {
+    let mut pairs = EvalPairs::new(split, positions, loading.threads, loading.on_bad)?;
+    loop {
         comm.beat();
-        if stop.get().is_some() {
+        let next: Vec<_> = pairs.by_ref().take(loading.batch.max(1)).collect();
+        if next.is_empty() || stop.get().is_some() {
             break;
         }
-        match pair? {
-            Ok(pair) => {
-                let predicted = viewer.labels(model, &pair.image, device)?;
-                confusion.add(&predicted, &pair.map.labels);
-                each(&pair, &predicted)?;
+        let mut read: Vec<EvalPair> = Vec::with_capacity(next.len());
+        for pair in next {
+            match pair? {
+                Ok(pair) => read.push(pair),
+                Err(unread) => match &unread.labels {
+                    Some(labels) => confusion.add_unread(labels),
+                    None => eprintln!("warning: {} {}; it is left out", unread.name, unread.reason),
+                },
             }
-            Err(unread) => match &unread.labels {
-                Some(labels) => confusion.add_unread(labels),
-                None => eprintln!("warning: {} {}; it is left out", unread.name, unread.reason),
-            },
+        }
+        let images: Vec<&Pixels> = read.iter().map(|pair| &pair.image).collect();
+        for (pair, predicted) in read.iter().zip(viewer.labels(model, &images, device)?) {
+            confusion.add(&predicted, &pair.map.labels);
+            each(pair, &predicted)?;
         }
     }
     let own = stop.get().is_none().then_some(confusion);

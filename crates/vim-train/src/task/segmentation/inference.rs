@@ -25,7 +25,8 @@ pub struct Viewer {
 const RATIOS: [f64; 6] = [0.5, 0.75, 1.0, 1.25, 1.5, 1.75];
 
 impl Viewer {
-    /// The class of each pixel of `image`, `[H, W]`.
+    /// The class of each pixel of each of `images`, `[H, W]`. Images of one size that follow each
+    /// other are seen at once.
     ///
     /// # Source
     ///
@@ -34,18 +35,24 @@ impl Viewer {
     pub fn labels(
         &self,
         model: &Segmenter,
-        image: &Pixels,
+        images: &[&Pixels],
         device: &Device,
-    ) -> Result<Vec<u8>, Error> {
-        let labels = match self.multi_scale {
-            true => self.averaged(model, image, device)?.argmax(3).squeeze_dim::<3>(3),
-            false => {
-                let size = self.size(model, [image.height, image.width]);
-                let logits = self.logits(model, image, size, device)?;
-                predicted(logits, [image.height, image.width])?.labels
-            }
-        };
-        Ok(labels.into_data().iter::<i64>().map(|label| label as u8).collect())
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        let mut all = Vec::with_capacity(images.len());
+        for alike in images.chunk_by(|a, b| [a.height, a.width] == [b.height, b.width]) {
+            let stored @ [height, width] = [alike[0].height, alike[0].width];
+            let labels = match self.multi_scale {
+                true => self.averaged(model, alike, device)?.argmax(3).squeeze_dim::<3>(3),
+                false => {
+                    let logits = self.logits(model, alike, self.size(model, stored), device)?;
+                    predicted(logits, stored)?.labels
+                }
+            };
+            let labels: Vec<u8> =
+                labels.into_data().iter::<i64>().map(|label| label as u8).collect();
+            all.extend(labels.chunks_exact(height * width).map(<[u8]>::to_vec));
+        }
+        Ok(all)
     }
 
     /// The size that an image of size `stored` is shown at.
@@ -76,21 +83,28 @@ impl Viewer {
         RATIOS.map(size).to_vec()
     }
 
-    /// The mean of the probabilities of all sizes and mirror images, at the image's size,
-    /// `[1, H, W, K]`.
+    /// The mean of the probabilities of all sizes and mirror images of images of one size, at that
+    /// size, `[B, H, W, K]`.
     fn averaged(
         &self,
         model: &Segmenter,
-        image: &Pixels,
+        images: &[&Pixels],
         device: &Device,
     ) -> Result<Tensor<4>, Error> {
-        let stored = [image.height, image.width];
-        let mut mirrored = image.clone();
-        flip(&mut mirrored.data, stored);
+        let stored = [images[0].height, images[0].width];
+        let mirrored: Vec<Pixels> = images
+            .iter()
+            .map(|&image| {
+                let mut mirrored = image.clone();
+                flip(&mut mirrored.data, stored);
+                mirrored
+            })
+            .collect();
+        let mirrored: Vec<&Pixels> = mirrored.iter().collect();
         let mut sum: Option<Tensor<4>> = None;
         for size in self.sizes(model, stored) {
-            for (is_mirrored, image) in [(false, image), (true, &mirrored)] {
-                let logits = resize(self.logits(model, image, size, device)?, stored)?;
+            for (is_mirrored, images) in [(false, images), (true, &mirrored)] {
+                let logits = resize(self.logits(model, images, size, device)?, stored)?;
                 let seen = softmax(logits, 3);
                 let seen = if is_mirrored { seen.flip([2]) } else { seen };
                 sum = Some(match sum.take() {
@@ -103,22 +117,25 @@ impl Viewer {
         Ok(sum / (2 * RATIOS.len()) as f64)
     }
 
-    /// Logits of `image` shown at `size`, `[1, h, w, K]`.
+    /// Logits of `images` shown at `size`, `[B, h, w, K]`.
     fn logits(
         &self,
         model: &Segmenter,
-        image: &Pixels,
+        images: &[&Pixels],
         size: [usize; 2],
         device: &Device,
     ) -> Result<Tensor<4>, Error> {
         let own = model.backbone_config().image_size;
         let crop = [own.height, own.width];
         let whole = Region { top: 0, left: 0, height: size[0], width: size[1] };
-        let mut shown = Pixels { height: size[0], width: size[1], data: Vec::new() };
-        shown.data.resize(3 * size[0] * size[1], 0);
-        bilinear(image, size, whole, &mut shown.data);
+        let show = |&image: &&Pixels| {
+            let mut shown = Pixels::black(size[0], size[1]);
+            bilinear(image, size, whole, &mut shown.data);
+            shown
+        };
+        let shown: Vec<Pixels> = images.iter().map(show).collect();
         let padded = [size[0].max(crop[0]), size[1].max(crop[1])];
-        let images = framed(&[shown], padded, self.statistics, device)?;
+        let images = framed(&shown, padded, self.statistics, device)?;
         let logits = model.slide(images, self.recipe.stride(crop))?;
         Ok(logits.narrow(1, 0, size[0]).narrow(2, 0, size[1]))
     }

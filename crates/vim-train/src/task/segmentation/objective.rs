@@ -6,14 +6,13 @@ use std::ops::Range;
 use burn::tensor::{Device, Int, Tensor};
 use serde::Serialize;
 use vim_comm::Comm;
-use vim_dense::{
-    Segmenter, SegmenterConfig, Shard, ShardSum, layers_above, losses, predicted, replicas,
-};
+use vim_dense::{Segmenter, SegmenterConfig, Shard, ShardSum, layers_above, losses};
 use vim_model::{DecayGroups, ImageSize};
 
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use crate::task::init::init_weights;
+use crate::task::without_data::{self, WithoutData};
 use crate::task::{Draw, InitWeights, Objective, Placement};
 
 /// A segmenter and its pixels' cross-entropy.
@@ -73,7 +72,6 @@ pub(crate) fn placement(path: &str, rank: usize, depth: usize, groups: DecayGrou
 impl Objective for PixelClassifier {
     type Model = Segmenter;
     type Inputs = Mapped;
-    type Prediction = ClassShares;
 
     const JOINT: bool = true;
 
@@ -107,13 +105,6 @@ impl Objective for PixelClassifier {
         losses.into_iter().next().ok_or_else(|| Error::internal("a shard without a loss"))
     }
 
-    fn replicas(&self, model: &Segmenter, count: usize) -> Vec<Segmenter> {
-        match count {
-            1 => vec![model.clone()],
-            _ => replicas(model, count),
-        }
-    }
-
     fn losses(
         &self,
         models: &[Segmenter],
@@ -136,20 +127,19 @@ impl Objective for PixelClassifier {
         let losses = losses(models, shards, seed, &sums)?;
         Ok(losses.into_iter().map(|loss| loss.loss).collect())
     }
+}
 
-    fn predict(
-        model: &Segmenter,
-        images: Tensor<4>,
-        names: &[String],
-        top: usize,
-    ) -> Result<Vec<ClassShares>, Error> {
-        let [count, _, height, width] = images.dims();
-        let labels = predicted(model.forward(images)?, [height, width])?.labels;
-        let labels: Vec<i64> = labels.into_data().iter().collect();
-        let maps = labels.chunks_exact(labels.len() / count.max(1));
-        Ok(maps
-            .map(|map| ClassShares::of(map.iter().map(|&label| label as usize), names, top))
-            .collect())
+impl WithoutData for PixelClassifier {
+    fn without_data(config: &Config, classes: usize, comm: &Comm) -> Result<Self, Error> {
+        Ok(Self::new(config, classes, comm)?)
+    }
+
+    fn random(&self, count: usize, device: &Device) -> Mapped {
+        let size = self.image_size();
+        let labels =
+            without_data::labels(count * size.height * size.width, self.num_classes(), device);
+        let labels = labels.reshape([count, size.height, size.width]);
+        Mapped { images: without_data::images(count, size, device), labels }
     }
 }
 

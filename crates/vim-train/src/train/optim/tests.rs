@@ -213,7 +213,7 @@ fn state_survives_the_bytes_exactly() {
 fn what_is_packed_is_updated_saved_and_averaged_as_each_is() {
     use burn::tensor::DeviceKind;
 
-    use crate::train::step::Ema;
+    use crate::train::state::Ema;
 
     let device = Device::wgpu(DeviceKind::DefaultDevice);
     let config = OptimConfig { weight_decay: 0.3, ..OptimConfig::default() };

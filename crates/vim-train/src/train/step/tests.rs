@@ -1,6 +1,8 @@
+use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
+use burn::module::Param;
 use burn::tensor::{Device, Int, TensorData};
 use vim_comm::{Place, Rendezvous};
 use vim_model::{Vim, VimConfig};
@@ -8,7 +10,8 @@ use vim_model::{Vim, VimConfig};
 use super::*;
 use crate::config::{Config, LossKind, TrainConfig};
 use crate::task::classification::{Classifier, Labelled, Targets};
-use crate::train::optim::tests::{self as optim_tests, small_on};
+use crate::task::{InitWeights, Placement};
+use crate::train::optim::tests as optim_tests;
 
 /// With everything that is drawn per image: drop path and dropout.
 fn model(device: &Device) -> Vim {
@@ -43,10 +46,11 @@ fn micro_batches_make_the_gradient_of_the_whole_batch() {
         let classifier = Classifier::new(&config, model.config().clone()).unwrap();
         let run = |parts, seed| -> (f64, Vec<Vec<f32>>) {
             let inputs = Labelled { images: images.clone(), targets: targets.clone() };
-            let loss =
-                |inputs, range| classifier.loss(&model, inputs, range, Draw { seed, first: 0 });
-            let (value, gradients) =
-                forward_backward(&model, inputs, whole(parts), loss, &mut |_| Ok(())).unwrap();
+            let draws = [Draw { seed, first: 0 }];
+            let split = whole(parts);
+            let each =
+                forward_backward(&classifier, &model, vec![inputs], split, &draws, &mut |_| Ok(()));
+            let (value, gradients) = each.unwrap().pop().unwrap();
             let gradients = flat_gradients(&model, gradients);
             let gradients = gradients.into_iter().map(|g| g.into_data().iter().collect());
             (f64::from(value.into_scalar::<f32>()), gradients.collect())
@@ -96,10 +100,6 @@ fn metrics_are_the_loss_and_the_root_and_say_what_is_not_finite() {
     assert_eq!(read.requests, asked);
 }
 
-fn small(seed: u64) -> Vim {
-    small_on(&Device::flex(), seed)
-}
-
 fn numbers(model: &Vim) -> Vec<f32> {
     optim_tests::values(model).into_values().flatten().map(|value| value as f32).collect()
 }
@@ -144,48 +144,217 @@ fn a_loss_that_is_not_finite_at_one_rank_is_skipped_by_all() {
     assert_eq!((changed, *step, *skipped), (vec![true, false, true], 3, 1));
 }
 
+/// Numbers whose sum depends on the order.
+fn number(shard: usize, place: usize) -> f32 {
+    ((shard * 7 + place) as f32 * 0.37).sin() * 10f32.powi(shard as i32 % 5 * 3)
+}
+
 #[test]
-fn it_is_the_weighted_sum_of_all_weights_since_the_start() {
-    let models = [small(0), small(1), small(2), small(3)];
-    let values = models.each_ref().map(numbers);
-    for (warmup, decays) in [(false, [0.9; 3]), (true, [2.0 / 11.0, 3.0 / 12.0, 4.0 / 13.0])] {
-        let train = TrainConfig { ema: Some(0.9), ema_warmup: warmup, ..TrainConfig::default() };
-        let mut ema = Ema::new(&train, &models[0]).unwrap();
-        for updates in 1..=3 {
-            ema.update(&models[updates], updates as u64);
-        }
-        let [a, b, c] = decays;
-        let weights = [a * b * c, (1.0 - a) * b * c, (1.0 - b) * c, 1.0 - c];
-        let got = numbers(&ema.model(&models[3]));
-        assert_eq!(got.len(), values[0].len());
-        for (i, got) in got.into_iter().enumerate() {
-            let want: f64 = (0..4).map(|n| weights[n] * f64::from(values[n][i])).sum();
-            // Each of the three updates rounds to f32.
-            let allowed = 1e-6 * (1.0 + want.abs());
-            assert!((f64::from(got) - want).abs() < allowed, "{got} {want}");
+fn shards_are_added_in_a_tree_whatever_their_packing() {
+    let device = Device::flex();
+    let lengths = [3, 1, 700];
+    for count in [1, 2, 3, 6, 8] {
+        let shard = |shard: usize| {
+            let tensor = |length: usize| {
+                let numbers: Vec<f32> = (0..length).map(|i| number(shard, i)).collect();
+                Tensor::<1>::from_floats(&numbers[..], &device)
+            };
+            Ok(lengths.map(tensor).to_vec())
+        };
+        let (comm, mut packing) = (Comm::single(), None);
+        let own = sum_of_rank((0..count).map(shard), &comm, &mut packing).unwrap();
+        let sums = sum_of_ranks(own, &comm, packing.as_ref()).unwrap();
+        for (sum, length) in sums.into_iter().zip(lengths) {
+            let want: Vec<f32> = (0..length)
+                .map(|place| {
+                    let mut tree = TreeSum::new();
+                    (0..count).for_each(|of| tree.push(number(of, place), |a, b| a + b));
+                    tree.finish(|a, b| a + b).unwrap()
+                })
+                .collect();
+            let got: Vec<f32> = sum.into_data().iter().collect();
+            let bits = |all: &[f32]| all.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&got), bits(&want), "{count} shards of {length}");
         }
     }
-    assert!(Ema::new(&TrainConfig::default(), &models[0]).is_none());
 }
 
-#[test]
-fn the_warm_up_ends_at_the_decay() {
-    let train = TrainConfig { ema: Some(0.5), ema_warmup: true, ..TrainConfig::default() };
-    let ema = Ema::new(&train, &small(0)).unwrap();
-    assert_eq!([7, 8, 9, 10_000].map(|t| ema.decay_at(t)), [8.0 / 17.0, 0.5, 0.5, 0.5]);
+/// One number.
+#[derive(Module, Debug)]
+struct Factor {
+    factor: Param<Tensor<1>>,
 }
 
-#[test]
-fn the_average_is_evaluated_and_the_model_trains_on() {
-    let (model, other) = (small(0), small(1));
-    let train = TrainConfig { ema: Some(0.0), ..TrainConfig::default() };
-    let mut ema = Ema::new(&train, &model).unwrap();
-    ema.update(&other, 1);
-    // A decay of 0 is the last weights.
-    assert_eq!(numbers(&ema.model(&model)), numbers(&other));
-    let images = Tensor::<4>::ones([1, 3, 8, 8], &Device::flex());
-    let logits = |model: &Vim| -> Vec<f32> {
-        model.forward(images.clone()).unwrap().into_data().iter().collect()
+/// The mean of a shard's numbers times the model's factor, times the mean of all that are seen
+/// together. Its parts are the first mean and that mean's square.
+struct Product<const JOINT: bool>;
+
+impl<const JOINT: bool> Objective for Product<JOINT> {
+    type Model = Factor;
+    type Inputs = Tensor<1>;
+    type Prediction = String;
+
+    const PARTS: &'static [&'static str] = &["mean", "square"];
+    const JOINT: bool = JOINT;
+
+    fn init(&self, device: &Device) -> Result<Factor, Error> {
+        Ok(Factor { factor: Param::from_tensor(Tensor::from_floats([FACTOR as f32], device)) })
+    }
+
+    fn load_init(&self, _: &Device) -> Result<Option<InitWeights<Factor>>, Error> {
+        Ok(None)
+    }
+
+    fn placement(&self, _: &str, _: usize) -> Placement {
+        Placement { decays: false, layers_above: 0 }
+    }
+
+    fn count(numbers: &Tensor<1>) -> usize {
+        numbers.dims()[0]
+    }
+
+    fn loss(
+        &self,
+        model: &Factor,
+        numbers: Tensor<1>,
+        range: Range<usize>,
+        draw: Draw,
+    ) -> Result<Tensor<1>, Error> {
+        let mut losses = self.losses(slice::from_ref(model), vec![numbers], range, &[draw])?;
+        Ok(losses.remove(0))
+    }
+
+    fn losses(
+        &self,
+        models: &[Factor],
+        shards: Vec<Tensor<1>>,
+        range: Range<usize>,
+        draws: &[Draw],
+    ) -> Result<Vec<Tensor<1>>, Error> {
+        assert_eq!((models.len(), draws.len()), (shards.len(), shards.len()));
+        // Each shard begins behind the one before.
+        let places = draws.iter().map(|draw| draw.first - draws[0].first);
+        assert!(places.eq((0..shards.len()).map(|shard| shard * SHARDS[0].len())));
+        let part = |numbers: Tensor<1>| numbers.narrow(0, range.start, range.len()).mean();
+        let means = models.iter().zip(shards);
+        let means: Vec<_> = means.map(|(m, numbers)| m.factor.val() * part(numbers)).collect();
+        let all = Tensor::cat(means.clone(), 0).mean();
+        let loss = |mean: Tensor<1>| {
+            Tensor::cat(vec![mean.clone() * all.clone(), mean.clone(), mean.clone() * mean], 0)
+        };
+        Ok(means.into_iter().map(loss).collect())
+    }
+
+    fn predict(_: &Factor, _: Tensor<4>, _: &[String], _: usize) -> Result<Vec<String>, Error> {
+        Ok(Vec::new())
+    }
+}
+
+const FACTOR: f64 = 1.5;
+const SHARDS: [[f64; 5]; 3] =
+    [[1.0, 2.0, 3.0, 4.0, -6.0], [2.0, 0.0, -1.0, 3.0, 1.0], [0.5, 1.0, 1.5, -2.0, 4.0]];
+
+/// What each of `shards` adds to the loss and the parts, and to the gradient, in f64.
+///
+/// With the means `a` of the shards in a micro-batch and the mean `A` of these, a loss is
+/// `w² a A`, and the gradient of the sum of all losses by the factor of one shard is `2 w A a`.
+fn expected(shards: &[[f64; 5]], micro_batches: &[Range<usize>], all: f64) -> Vec<[f64; 4]> {
+    let mut sums = vec![[0.0; 4]; shards.len()];
+    for range in micro_batches {
+        let mean = |shard: &[f64; 5]| shard[range.clone()].iter().sum::<f64>() / range.len() as f64;
+        let means: Vec<f64> = shards.iter().map(mean).collect();
+        let total = means.iter().sum::<f64>() / means.len() as f64;
+        let (w, share) = (FACTOR, range.len() as f64 / all);
+        for (sum, a) in sums.iter_mut().zip(means) {
+            let numbers = [w * w * a * total, w * a, w * w * a * a, 2.0 * w * total * a];
+            sum.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += share * number);
+        }
+    }
+    sums
+}
+
+/// Cuts of five images in 1, 2, 3 and 5 micro-batches.
+fn cuts() -> [(usize, Vec<Range<usize>>); 4] {
+    let of = |ends: &[usize]| {
+        let firsts = [0].iter().chain(ends);
+        firsts.zip(ends).map(|(&first, &end)| first..end).collect::<Vec<_>>()
     };
-    assert_eq!(logits(&ema.model(&model)), logits(&other.valid()));
+    [(1, of(&[5])), (2, of(&[3, 5])), (3, of(&[2, 4, 5])), (5, of(&[1, 2, 3, 4, 5]))]
+}
+
+fn tensors(shards: &[[f64; 5]], device: &Device) -> Vec<Tensor<1>> {
+    shards.iter().map(|shard| Tensor::from_floats(shard.map(|x| x as f32), device)).collect()
+}
+
+fn assert_close(got: &[f64], expected: &[f64], what: &str) {
+    let is_close = |(got, expected): (&f64, &f64)| (got - expected).abs() < 1e-5;
+    let all = got.len() == expected.len() && got.iter().zip(expected).all(is_close);
+    assert!(all, "{what}: {got:?} instead of {expected:?}");
+}
+
+#[test]
+fn no_gradient_is_taken_of_the_parts_of_joint_losses() {
+    let device = Device::flex().autodiff();
+    let model = Product::<true>.init(&device).unwrap();
+    for shards in [&SHARDS[..1], &SHARDS[..2], &SHARDS[..]] {
+        for (parts, ranges) in cuts() {
+            let (count, own) = (SHARDS[0].len(), shards.len());
+            // Of a batch with twice the shards, the others on another rank.
+            let split = Split { count, shards: 2 * own, parts };
+            let draws: Vec<Draw> =
+                (0..own).map(|shard| Draw { seed: 1, first: shard * count }).collect();
+            let inputs = tensors(shards, &device);
+            let objective = &Product::<true>;
+            let each = forward_backward(objective, &model, inputs, split, &draws, &mut |_| Ok(()))
+                .unwrap();
+            assert_eq!(each.len(), own);
+            let expected = expected(shards, &ranges, (2 * own * count) as f64);
+            for ((loss, gradients), expected) in each.into_iter().zip(expected) {
+                let gradient = flat_gradients(&model, gradients);
+                let got = [loss].into_iter().chain(gradient);
+                let got: Vec<f64> = got.flat_map(floats).collect();
+                assert_close(&got, &expected, &format!("{own} shards in {parts} parts"));
+            }
+        }
+    }
+}
+
+fn floats(tensor: Tensor<1>) -> Vec<f64> {
+    tensor.into_data().iter::<f32>().map(f64::from).collect()
+}
+
+/// The numbers and phases of a step on [`SHARDS`].
+fn step_of<const JOINT: bool>(accumulate: usize) -> (StepMetrics, Vec<Phase>) {
+    let device = Device::flex().autodiff();
+    let (objective, mut phases) = (Product::<JOINT>, Vec::new());
+    let train = TrainConfig { accumulate, ..TrainConfig::default() };
+    let config = Config { train, ..Config::default() };
+    let model = objective.init(&device).unwrap();
+    let mut state = TrainState::new(&objective, &config, model);
+    let shards = tensors(&SHARDS, &device);
+    let asked = Requests::default();
+    let pending = state.step(&objective, shards, 1e-3, &Comm::single(), asked, |phase| {
+        phases.push(phase);
+        Ok(())
+    });
+    (state.finish(pending.unwrap()), phases)
+}
+
+#[test]
+fn joint_shards_are_seen_together_and_others_one_after_the_other() {
+    for (accumulate, ranges) in cuts() {
+        for is_joint in [true, false] {
+            let (metrics, phases) =
+                if is_joint { step_of::<true>(accumulate) } else { step_of::<false>(accumulate) };
+            let together = if is_joint { SHARDS.len() } else { 1 };
+            let all = (SHARDS.len() * SHARDS[0].len()) as f64;
+            let each = SHARDS.chunks(together).flat_map(|group| expected(group, &ranges, all));
+            let sum = each.fold([0.0; 4], |sum, one| std::array::from_fn(|i| sum[i] + one[i]));
+            let got = [&[metrics.loss][..], &metrics.parts, &[metrics.grad_norm]].concat();
+            let expected = [sum[0], sum[1], sum[2], sum[3].abs()];
+            assert_close(&got, &expected, &format!("{is_joint}, in {accumulate} parts"));
+            let passes = ranges.len() * SHARDS.len() / together;
+            assert_eq!(phases, [Phase::Forward, Phase::Backward].repeat(passes));
+        }
+    }
 }

@@ -18,11 +18,12 @@ use vim_run::printable;
 use vim_run::storage::{Disk, replace};
 
 use crate::args::Overrides;
-use crate::config::{Config, TaskKind};
+use crate::config::Config;
 use crate::error::Error;
 use crate::output::{OutputError, check_folder, print, print_json};
-use crate::task::classification::to_tensors;
-use crate::task::{detection, loaders, segmentation};
+use crate::task::kinds::with_task;
+use crate::task::named::NamedTask;
+use crate::task::{loaders, upload};
 use page::{Row, page};
 
 const EXAMPLES: &str = "\
@@ -65,25 +66,6 @@ pub(crate) struct ShowArgs {
     json: bool,
 }
 
-/// What is shown of an image.
-#[derive(Clone, Copy)]
-enum Subject {
-    Classes,
-    LabelMaps,
-    Objects,
-}
-
-impl Subject {
-    fn of(args: &ShowArgs, config: &Config) -> Self {
-        match config.task {
-            _ if args.objects || config.data.dataset.has_objects() => Self::Objects,
-            TaskKind::Detection => Self::Objects,
-            TaskKind::Segmentation => Self::LabelMaps,
-            TaskKind::Classification => Self::Classes,
-        }
-    }
-}
-
 /// Pixels of the shorter side of an image in the picture, at least.
 const CELL: usize = 128;
 
@@ -95,21 +77,13 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     check_folder(&args.out)?;
     check_folder(&table)?;
     let config = Config::load(&args.config, &args.overrides.set)?;
-    let subject = Subject::of(args, &config);
-    let open = match subject {
-        Subject::Classes => vim_data::open,
-        Subject::LabelMaps => vim_data::open_segmentation,
-        Subject::Objects => vim_data::open_detection,
-    };
-    let splits = open(&config.data, config.run.seed)?;
+    let task = config.shown_task(args.objects);
+    let (splits, loading) = with_task!(task, T => {
+        (<T as NamedTask>::splits(&config)?, <T as NamedTask>::training(&config, &Comm::single()))
+    });
     let size = config.model.image_size;
     let statistics = splits.train.statistics(config.data.normalize);
     let plain = loaders::evaluation(&config, size, &Comm::single());
-    let loading = match subject {
-        Subject::Classes => loaders::training(&config, size, &Comm::single()),
-        Subject::LabelMaps => segmentation::training(&config, &Comm::single()),
-        Subject::Objects => detection::training(&config, &Comm::single()),
-    };
     let loader = Loader::new(splits.train.clone(), loading)?;
     let per_epoch = loader.batches_per_epoch() as u64;
     if args.batch >= per_epoch {
@@ -130,27 +104,25 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
         .take(args.count as usize)
         .collect();
     let count = args.count as usize;
-    let rows = match subject {
-        Subject::LabelMaps => pairs::rows(&splits.train, &batch, &described, count)?,
-        Subject::Objects => objects::rows(&splits.train, &batch, &described, count)?,
-        Subject::Classes => {
-            let before = originals(&splits.train, &groups, plain)?;
-            let after = received(&batch, statistics)?;
-            rows(&described, &groups, before, after, splits.train.class_names())
-        }
+    let (has_maps, has_objects) = (batch.label_maps.is_some(), !batch.targets.is_empty());
+    let rows = if has_maps {
+        pairs::rows(&splits.train, &batch, &described, count)?
+    } else if has_objects {
+        objects::rows(&splits.train, &batch, &described, count)?
+    } else {
+        let before = originals(&splits.train, &groups, plain)?;
+        let after = received(&batch, statistics)?;
+        rows(&described, &groups, before, after, splits.train.class_names())
     };
 
     let shorter = rows.first().map_or(CELL, |row| row.before.height.min(row.before.width));
     let factor = CELL.div_ceil(shorter);
     write_png(&args.out, &sheet(&rows, factor)).map_err(Error::io("write", &args.out))?;
     let title = format!("Epoch {}, batch {}", args.epoch, args.batch);
-    let cropping = match subject {
-        Subject::LabelMaps | Subject::Objects => {
-            format!("crops of {size} px, beside them what they show")
-        }
-        Subject::Classes => {
-            config.augment.cropping(loaders::sides(size), splits.train.image_size())
-        }
+    let cropping = if has_maps || has_objects {
+        format!("crops of {size} px, beside them what they show")
+    } else {
+        config.augment.cropping(loaders::sides(size), splits.train.image_size())
     };
     let page = page(&title, &cropping, &rows, factor)?;
     replace(&Disk, &table, page.as_bytes()).map_err(Error::io("write", &table))?;
@@ -237,7 +209,7 @@ fn originals(
 /// The model's input images, converted back to bytes.
 fn received(batch: &Batch, by: Statistics) -> Result<Vec<Pixels>, Error> {
     let device = Device::flex();
-    let (images, _) = to_tensors(batch, by, &device)?;
+    let images = upload::images(batch, by, &device)?;
     let channel =
         |values: [f32; 3]| Tensor::<1>::from_floats(values, &device).reshape([1, 3, 1, 1]);
     let images = (images * channel(by.std) + channel(by.mean)) * 255.0;

@@ -132,7 +132,7 @@ pub(super) fn agree(bench: &Bench) -> Result<Vec<Finding>, Error> {
 
 fn path(method: Discretization, ran: &[&Smoke]) -> Finding {
     let what = format!("4 path {method}");
-    let advice = "training and its times are of no use here: see what `vim-train verify` says on this device";
+    let advice = "training computes wrong numbers here, and its times say nothing: see what `vim-train verify` says on this device";
     let Some(first) = ran.first() else {
         return Finding::fail(what, "nothing ran", advice);
     };

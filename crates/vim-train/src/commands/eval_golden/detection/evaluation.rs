@@ -1,4 +1,4 @@
-//! What is found in images, in f32.
+//! The detections in images, in f32.
 
 use burn::tensor::Tensor;
 use vim_dense::detection::Detector;

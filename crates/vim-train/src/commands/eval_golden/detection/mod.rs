@@ -12,12 +12,12 @@ use burn::tensor::{Device, Tensor};
 use vim_data::{Batch, Statistics};
 use vim_dense::detection::mask_target::InstanceMask;
 use vim_dense::detection::{Detector, Truths, detectron_key, groups};
-use vim_model::NamedArrays;
+use vim_model::{LoadOptions, NamedArrays};
 
 use super::arrays::{Arrays, Comparison, Floats, damaged, unfit, weights};
 use super::{EvalGoldenArgs, expect_shape, numbers};
 use crate::error::Error;
-use crate::task::classification::to_tensors;
+use crate::task::upload;
 use bands::Bands;
 pub(super) use bands::{not_compared, summary};
 pub(super) use variant::Description;
@@ -39,7 +39,9 @@ pub(super) fn compare(
     let (heads, backbone) = about.variant.configs().map_err(wrong)?;
     let device = if args.grads { device.clone().autodiff() } else { device.clone() };
     let model = heads.init(&backbone, about.variant.classes, &device, 0)?;
-    let (model, _) = model.load(&weights(args)?).map_err(|mismatch| unfit(args, &mismatch))?;
+    let (model, _) = model
+        .load(&weights(args)?, LoadOptions::default())
+        .map_err(|mismatch| unfit(args, &mismatch))?;
     let model = model.with_precision(args.dtype.unwrap_or_default())?;
     let mut golden = Golden {
         arrays: Arrays::open(args.arrays())?,
@@ -167,7 +169,7 @@ impl Golden<'_> {
         }
         let mut batch = Batch::plain(pixels, vec![0; sizes.len()], [side; 2]);
         batch.erased = erased;
-        let (images, _) = to_tensors(&batch, Statistics::IMAGENET, device)?;
+        let images = upload::images(&batch, Statistics::IMAGENET, device)?;
         self.tensor("batch", images.clone())?;
         Ok(images)
     }

@@ -102,7 +102,7 @@ impl Golden<'_> {
         Ok(())
     }
 
-    /// Of each stage of the cascade the reference's boxes of each of so many images.
+    /// Of each stage of the cascade the reference's boxes of each image.
     fn boxes_of_stages(&mut self, images: usize) -> Result<Vec<Vec<Vec<Edges>>>, Error> {
         let mut stages = vec![Vec::with_capacity(images); OVERLAPS.len()];
         for (stage, of) in stages.iter_mut().enumerate() {

@@ -14,7 +14,7 @@ const HEADER: [&str; 6] = ["class", "name", "images", "correct", "accuracy", "pr
 const UNKNOWN: &str = "no prediction";
 
 /// Checks that a confusion matrix may be written to `path`.
-pub(super) fn check_extension(path: &Path) -> Result<(), Error> {
+pub(crate) fn check_extension(path: &Path) -> Result<(), Error> {
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("csv" | "svg") => Ok(()),
         Some(_) | None => {
@@ -25,19 +25,19 @@ pub(super) fn check_extension(path: &Path) -> Result<(), Error> {
 
 /// How many images of each class were taken for which.
 #[derive(Debug)]
-pub(super) struct Confusion {
+pub(crate) struct Confusion {
     names: Vec<String>,
     /// `[K, K + 1]`: true class, predicted class; the last column is for no prediction.
     counts: Vec<u64>,
 }
 
 impl Confusion {
-    pub(super) fn of(names: &[String]) -> Self {
+    pub(crate) fn of(names: &[String]) -> Self {
         Self { names: names.to_vec(), counts: vec![0; names.len() * (names.len() + 1)] }
     }
 
     /// These counts, `[K, K + 1]`.
-    pub(super) fn of_counts(names: &[String], counts: Vec<u64>) -> Self {
+    pub(crate) fn of_counts(names: &[String], counts: Vec<u64>) -> Self {
         Self { names: names.to_vec(), counts }
     }
 
@@ -46,7 +46,7 @@ impl Confusion {
     }
 
     /// Adds an image of class `label` that was taken for class `predicted`.
-    pub(super) fn add(&mut self, label: usize, predicted: Option<usize>) {
+    pub(crate) fn add(&mut self, label: usize, predicted: Option<usize>) {
         let column = predicted.unwrap_or(self.names.len());
         let at = label * self.columns() + column;
         self.counts[at] += 1;
@@ -76,7 +76,7 @@ impl Confusion {
     }
 
     /// Writes the table by class, whole or not at all.
-    pub(super) fn write_classes(&self, path: &Path) -> Result<(), Error> {
+    pub(crate) fn write_classes(&self, path: &Path) -> Result<(), Error> {
         write(path, &csv([HEADER.map(str::to_owned)].iter().chain(&self.rows()))?)
     }
 
@@ -88,7 +88,7 @@ impl Confusion {
     }
 
     /// Writes the matrix, as a table or, if the name ends in `.svg`, as a figure.
-    pub(super) fn write_matrix(&self, path: &Path, title: &str) -> Result<(), Error> {
+    pub(crate) fn write_matrix(&self, path: &Path, title: &str) -> Result<(), Error> {
         if path.extension().is_some_and(|extension| extension == "svg") {
             return write(path, self.figure(title).as_bytes());
         }

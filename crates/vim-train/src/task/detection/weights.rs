@@ -10,11 +10,8 @@ use vim_torch::StateDict;
 
 use crate::config::{Config, TaskKind};
 use crate::error::Error;
-use crate::weights::dense::{Described, Heads, Original};
+use crate::weights::heads::{Heads, Original};
 use crate::weights::source::{Recorded, WeightsSource};
-
-/// What a detector's weights are of.
-pub type DetectorModel = Described<DetectorConfig>;
 
 /// What begins the backbone's names, and what is called so: the weight of the last layer of the
 /// masks, and the bias of the first layer of a stage's features; in the original, and here.
@@ -30,10 +27,10 @@ impl Heads for DetectorConfig {
     // The bias of the last layer of the masks; here, and in the original.
     const CLASSES: &'static [&'static str] =
         &["mask_head.predictor.bias", "roi_heads.mask_head.predictor.bias"];
-    const TASK: &'static str = "detection";
+    const TASK: TaskKind = TaskKind::Detection;
 
     fn of_config(config: &Config) -> Option<Self> {
-        (config.task == TaskKind::Detection).then(|| config.detector())
+        config.heads().1
     }
 
     fn of_record(recorded: &Recorded) -> Option<Self> {
@@ -51,10 +48,12 @@ impl Heads for DetectorConfig {
             }
         });
         let Some((prefix, channels, box_features)) = found else {
-            return Err("its heads have other shapes than a detector's".to_owned());
+            return Err(
+                "is a detector, and its heads have other shapes than a detector's".to_owned()
+            );
         };
         let mut backbone = infer_backbone(state, prefix, Rope::Both)
-            .map_err(|error| format!("its backbone is none: it {error}"))?;
+            .map_err(|error| format!("is a detector, and its backbone is none: it {error}"))?;
         let heads = Self { channels, box_features, ..Self::default() };
         backbone.assumed += &format!(", detection.anchor_size {}", heads.anchor_size);
         Ok((heads, backbone))
@@ -76,8 +75,9 @@ impl Heads for DetectorConfig {
     fn load(
         model: Detector,
         state: &StateDict,
+        options: LoadOptions,
     ) -> Result<(Detector, LoadReport), Box<StateDictMismatch>> {
-        model.load(state)
+        model.load(state, options)
     }
 
     fn load_backbone(
@@ -95,22 +95,5 @@ impl Heads for DetectorConfig {
         let archive = arrays.to_pytorch().map_err(|error| Error::internal(error.to_string()))?;
         let parameters = model.num_parameters();
         Ok(Original { arrays, parameters, archive, entry: "model" })
-    }
-}
-
-impl WeightsSource {
-    /// Whether these are a detector's, under this program's names or the original's.
-    pub fn is_detector(&self) -> bool {
-        self.has::<DetectorConfig>()
-    }
-
-    /// The detector `given`, else the recorded one, else the one that the shapes tell.
-    pub fn detector(&self, given: Option<&Config>) -> Result<DetectorModel, Error> {
-        self.described(given)
-    }
-
-    /// `model` with these weights; every difference is an error.
-    pub fn load_detector(&self, model: Detector) -> Result<(Detector, LoadReport), Error> {
-        self.load_all::<DetectorConfig>(model)
     }
 }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use vim_chart::escape;
 use vim_sweep::report::document;
 
-use super::output::Answer;
+use super::answers::Answer;
 
 /// Classes named in the summary.
 const NAMED: usize = 12;
 
-/// The page of `answers`, each with its `top` likeliest classes.
-pub(super) fn page(answers: &[Answer], top: usize, weights: &str) -> String {
-    let cards: String = answers.iter().map(|answer| card(answer, top)).collect();
+/// The page of `answers`, made by `weights`.
+pub(super) fn page(answers: &[Answer], weights: &str) -> String {
+    let cards: String = answers.iter().map(card).collect();
     let images = answers.len();
     let title = format!("{images} image{}", if images == 1 { "" } else { "s" });
     let body = format!(
@@ -27,7 +27,7 @@ pub(super) fn page(answers: &[Answer], top: usize, weights: &str) -> String {
 /// How often each class is the likeliest one, the most frequent first.
 fn summary(answers: &[Answer]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for best in answers.iter().filter_map(|answer| answer.predictions.likeliest(1).first()) {
+    for best in answers.iter().filter_map(|answer| answer.shown().first()) {
         *counts.entry(&best.name).or_default() += 1;
     }
     let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
@@ -42,8 +42,8 @@ fn summary(answers: &[Answer]) -> String {
     format!("Likeliest: {}.", words.join(", "))
 }
 
-fn card(answer: &Answer, top: usize) -> String {
-    let guesses = answer.predictions.likeliest(top).iter().map(|guess| {
+fn card(answer: &Answer) -> String {
+    let guesses = answer.shown().iter().map(|guess| {
         let percent = 100.0 * guess.probability;
         format!(
             "<li><span>{}</span><b>{percent:.1} %</b><i style=\"width:{percent:.1}%\"></i></li>",

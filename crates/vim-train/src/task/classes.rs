@@ -5,11 +5,12 @@ use std::path::Path;
 
 use vim_data::DatasetKind;
 
+use super::named::NamedTask;
 use crate::config::Config;
 use crate::error::Error;
 
 /// ImageNet's class names; data/README.md has their source.
-const IMAGENET: &str = include_str!("../../../../../data/imagenet1k_classes.txt");
+pub(super) const IMAGENET: &str = include_str!("../../../../data/imagenet1k_classes.txt");
 /// The first and the last class of ImageNet, as its folders are named.
 const IMAGENET_ENDS: [&str; 2] = ["n01440764", "n15075141"];
 
@@ -23,8 +24,8 @@ pub(crate) fn readable(names: &[String]) -> Vec<String> {
 }
 
 /// Names of `count` classes: from the file, else as `recorded` in the run, else of the dataset of
-/// `config`, else of a published dataset of that size; empty if they are unknown.
-pub(crate) fn class_names(
+/// `config`, else of a published dataset of that size; else numbers.
+pub(crate) fn class_names<T: NamedTask>(
     file: Option<&Path>,
     recorded: &[String],
     config: Option<&Config>,
@@ -45,42 +46,46 @@ pub(crate) fn class_names(
     if recorded.len() == count {
         return Ok(readable(recorded));
     }
-    let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-    let dataset = config.map(|config| config.data.dataset);
-    Ok(match (dataset, count) {
+    let names = match config.map(|config| config.data.dataset) {
         // Its files alone tell the names.
-        (Some(DatasetKind::Folder), _) => Vec::new(),
-        (Some(dataset), _) if dataset.class_names().len() == count => owned(dataset.class_names()),
-        (_, 1000) => IMAGENET.lines().map(str::to_owned).collect(),
-        (_, 100) => owned(DatasetKind::Cifar100.class_names()),
-        (_, _) => Vec::new(),
-    })
+        Some(DatasetKind::Folder) => None,
+        Some(dataset) if dataset.class_names().len() == count => {
+            Some(dataset.class_names().iter().map(|&name| name.to_owned()).collect())
+        }
+        Some(_) | None => T::published_names(count),
+    };
+    Ok(names.unwrap_or_else(|| (0..count).map(|class| format!("class {class}")).collect()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::task::classification::Classification;
+    use crate::task::detection::Detection;
 
     #[test]
     fn shipped_names_are_as_many_as_classes() {
         assert_eq!(IMAGENET.lines().count(), 1000);
         assert!(IMAGENET.lines().all(|name| !name.trim().is_empty()));
         let cifar: Vec<&str> =
-            include_str!("../../../../../data/cifar100_classes.txt").lines().collect();
+            include_str!("../../../../data/cifar100_classes.txt").lines().collect();
         assert_eq!(cifar, DatasetKind::Cifar100.class_names());
     }
 
     #[test]
     fn recorded_names_come_before_those_of_a_dataset_of_the_same_size() {
         let named = |recorded: &[String], config: Option<&Config>, count| {
-            class_names(None, recorded, config, count).unwrap()
+            class_names::<Classification>(None, recorded, config, count).unwrap()
         };
         let hundred: Vec<String> = (0..100).map(|class| format!("pie {class}")).collect();
         assert_eq!(named(&hundred, None, 100), hundred);
-        assert_eq!(named(&hundred, None, 3), [""; 0], "of another head");
+        let numbers = ["class 0", "class 1", "class 2"];
+        assert_eq!(named(&hundred, None, 3), numbers, "of another head");
         assert_eq!(named(&[], None, 100)[0], "apple");
         let folder = Config::from_toml("[data]\ndataset = \"folder\"\n").unwrap();
-        assert_eq!(named(&[], Some(&folder), 100), [""; 0], "nobody knows");
+        assert_eq!(named(&[], Some(&folder), 100)[99], "class 99", "nobody knows");
+        let of_objects = class_names::<Detection>(None, &[], None, 100).unwrap();
+        assert_eq!(of_objects[0], "class 0", "CIFAR-100's are of images");
 
         let mut ids: Vec<String> = (0..1000).map(|class| format!("n{class:08}")).collect();
         assert_eq!(readable(&ids), ids);

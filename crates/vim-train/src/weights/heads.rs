@@ -1,4 +1,4 @@
-//! Models on a backbone among weights, segmenters and detectors: what they are of.
+//! Weights of the model of any task: what they are of, and into a model.
 
 use burn::module::Module;
 use burn::tensor::Device;
@@ -7,24 +7,25 @@ use vim_model::{
 };
 use vim_torch::StateDict;
 
-use crate::config::Config;
+use crate::config::{Config, TaskKind};
 use crate::error::Error;
 use crate::weights::WeightsError;
 use crate::weights::source::{Origin, Recorded, WeightsSource};
 
-/// What is on a backbone.
+/// What a task's models have on their backbone.
 pub trait Heads: Sized {
     /// With the backbone.
     type Model: Module;
 
     /// What a model is called.
     const WHAT: &'static str;
-    /// The arrays that hold a number for each class, of which one is in every file.
+    /// The arrays that hold a number for each class, of which one is in every file, under this
+    /// program's name or the original's.
     const CLASSES: &'static [&'static str];
-    /// The key `task` of a configuration for it.
-    const TASK: &'static str;
+    /// The task.
+    const TASK: TaskKind;
 
-    /// Those of a configuration that is of this task.
+    /// Those of a configuration that may be of this task.
     fn of_config(config: &Config) -> Option<Self>;
 
     /// Those that are recorded with weights.
@@ -45,10 +46,11 @@ pub trait Heads: Sized {
         device: &Device,
     ) -> Result<Self::Model, ModelError>;
 
-    /// `model` with all of `state`.
+    /// `model` with all of `state`, but for what `options` allows.
     fn load(
         model: Self::Model,
         state: &StateDict,
+        options: LoadOptions,
     ) -> Result<(Self::Model, LoadReport), Box<StateDictMismatch>>;
 
     /// `model` with a classifier's `state` in its backbone.
@@ -75,7 +77,7 @@ pub struct Original {
     pub entry: &'static str,
 }
 
-/// What weights with heads are of.
+/// What weights are of.
 #[derive(Clone, Debug)]
 pub struct Described<H> {
     /// The heads.
@@ -90,61 +92,79 @@ pub struct Described<H> {
     pub assumed: Option<String>,
 }
 
-impl<H: Heads> Described<H> {
-    /// A model with the weights of seed 0.
-    pub fn init(&self, device: &Device) -> Result<H::Model, ModelError> {
-        self.heads.build(&self.backbone, self.classes, device)
-    }
-}
-
 impl WeightsSource {
     /// Whether these are of a model with such heads, under this program's names or the original's.
     pub fn has<H: Heads>(&self) -> bool {
-        H::CLASSES.iter().any(|name| self.arrays.state.array(name).is_some())
+        self.num_classes::<H>().is_some()
     }
 
-    /// What is `given`, else recorded, else told by the shapes.
-    pub fn described<H: Heads>(&self, given: Option<&Config>) -> Result<Described<H>, Error> {
+    /// Classes of the heads, if there are any.
+    pub fn num_classes<H: Heads>(&self) -> Option<usize> {
+        H::CLASSES.iter().find_map(|name| Some(self.arrays.state.array(name)?.values.len()))
+    }
+
+    /// What is `given`, else recorded, else told by the shapes. `classes` replaces the number of
+    /// the weights' head.
+    pub fn described<H: Heads>(
+        &self,
+        given: Option<&Config>,
+        classes: Option<usize>,
+    ) -> Result<Described<H>, Error> {
         let what = H::WHAT;
-        if !self.has::<H>() {
-            return Err(self.unrecognised(format!("is no {what}: it has no `{}`", H::CLASSES[0])));
-        }
-        let Some(classes) = self.num_classes() else {
-            return Err(self.unrecognised(format!("is a {what} without classes")));
-        };
-        let described = |heads, backbone, origin, assumed| Described {
-            heads,
-            backbone,
-            classes,
-            origin,
-            assumed,
-        };
-        if let Some(given) = given {
-            let Some(heads) = H::of_config(given) else {
-                return Err(self.unrecognised(format!(
-                    "is a {what}, and the configuration is of another task: give one with task = \
-                     \"{}\"",
+        let (heads, backbone, origin, assumed) = if let Some(given) = given {
+            let heads = H::of_config(given).ok_or_else(|| {
+                self.unrecognised(format!(
+                    "is a {what}, and what is given is of another task: give a configuration with \
+                     task = \"{}\"",
                     H::TASK
-                )));
-            };
-            return Ok(described(heads, given.model.clone(), Origin::Given, None));
-        }
-        if let Some(recorded) = &self.recorded
+                ))
+            })?;
+            (heads, given.model.clone(), Origin::Given, None)
+        } else if let Some(recorded) = &self.recorded
             && let Some(heads) = H::of_record(recorded)
         {
-            return Ok(described(heads, recorded.vim(), Origin::Recorded, None));
-        }
-        let (heads, Inferred { config, assumed }) = H::of_shapes(&self.arrays.state)
-            .map_err(|why| self.unrecognised(format!("is a {what}, and {why}")))?;
-        Ok(described(heads, config, Origin::Inferred, Some(assumed)))
+            (heads, recorded.vim(), Origin::Recorded, None)
+        } else {
+            let (heads, Inferred { config, assumed }) =
+                H::of_shapes(&self.arrays.state).map_err(|why| self.unrecognised(why))?;
+            (heads, config, Origin::Inferred, Some(assumed))
+        };
+        let Some(classes) = classes.or_else(|| self.num_classes::<H>()) else {
+            let why = "has no head that says how many classes there are: give --classes";
+            return Err(self.unrecognised(why.to_owned()));
+        };
+        Ok(Described { heads, backbone, classes, origin, assumed })
     }
 
-    /// `model` with these weights; [`WeightsError::Mismatch`] lists every difference.
-    pub fn load_all<H: Heads>(&self, model: H::Model) -> Result<(H::Model, LoadReport), Error> {
-        H::load(model, &self.arrays.state).map_err(|mismatch| self.unfit(mismatch))
+    /// The model of `described` with these weights.
+    pub fn model<H: Heads>(
+        &self,
+        described: &Described<H>,
+        device: &Device,
+        options: LoadOptions,
+    ) -> Result<(H::Model, LoadReport), Error> {
+        let Described { heads, backbone, classes, origin, .. } = described;
+        let built = heads.build(backbone, *classes, device);
+        let model = built.map_err(|error: ModelError| match origin {
+            Origin::Given => Error::from(error),
+            Origin::Recorded | Origin::Inferred => {
+                self.unrecognised(format!("is of a model that cannot be built: {error}"))
+            }
+        })?;
+        self.load::<H>(model, options)
     }
 
-    /// `model` with these weights of a classifier in its backbone; as [`Self::load_all`].
+    /// `model` with these weights; [`WeightsError::Mismatch`] lists every difference that `options`
+    /// does not allow.
+    pub fn load<H: Heads>(
+        &self,
+        model: H::Model,
+        options: LoadOptions,
+    ) -> Result<(H::Model, LoadReport), Error> {
+        H::load(model, &self.arrays.state, options).map_err(|mismatch| self.unfit(mismatch))
+    }
+
+    /// `model` with these weights of a classifier in its backbone; as [`Self::load`].
     pub fn load_backbone<H: Heads>(
         &self,
         model: H::Model,
@@ -160,7 +180,7 @@ impl WeightsSource {
     }
 
     /// [`WeightsError::Unrecognised`].
-    fn unrecognised(&self, why: String) -> Error {
+    pub fn unrecognised(&self, why: String) -> Error {
         WeightsError::Unrecognised { checkpoint: self.name.clone(), why }.into()
     }
 

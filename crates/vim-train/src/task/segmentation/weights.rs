@@ -9,11 +9,8 @@ use vim_torch::StateDict;
 
 use crate::config::{Config, TaskKind};
 use crate::error::Error;
-use crate::weights::dense::{Described, Heads, Original};
+use crate::weights::heads::{Heads, Original};
 use crate::weights::source::{Recorded, WeightsSource};
-
-/// What a segmenter's weights are of.
-pub type SegmenterModel = Described<SegmenterConfig>;
 
 impl Heads for SegmenterConfig {
     type Model = Segmenter;
@@ -21,10 +18,10 @@ impl Heads for SegmenterConfig {
     const WHAT: &'static str = "segmenter";
     // The bias of its last layer; here and in the original.
     const CLASSES: &'static [&'static str] = &["decode_head.conv_seg.bias"];
-    const TASK: &'static str = "segmentation";
+    const TASK: TaskKind = TaskKind::Segmentation;
 
     fn of_config(config: &Config) -> Option<Self> {
-        (config.task == TaskKind::Segmentation).then(|| config.segmenter())
+        config.heads().0
     }
 
     fn of_record(recorded: &Recorded) -> Option<Self> {
@@ -32,7 +29,7 @@ impl Heads for SegmenterConfig {
     }
 
     fn of_shapes(_: &StateDict) -> Result<(Self, Inferred), String> {
-        Err("its shapes do not say which blocks the heads read: give --config, as \
+        Err("is a segmenter, and its shapes do not say which blocks the heads read: give --config, as \
              configs/vim_tiny_ade20k_60k.toml"
             .to_owned())
     }
@@ -54,8 +51,9 @@ impl Heads for SegmenterConfig {
     fn load(
         model: Segmenter,
         state: &StateDict,
+        options: LoadOptions,
     ) -> Result<(Segmenter, LoadReport), Box<StateDictMismatch>> {
-        model.load(state)
+        model.load(state, options)
     }
 
     fn load_backbone(
@@ -77,22 +75,5 @@ impl Heads for SegmenterConfig {
         let archive = model.to_mmcv(&[("made_by", version)], batches).map_err(Error::internal)?;
         let parameters = model.num_parameters();
         Ok(Original { arrays, parameters, archive, entry: "state_dict" })
-    }
-}
-
-impl WeightsSource {
-    /// Whether these are a segmenter's, under this program's names or the original's.
-    pub fn is_segmenter(&self) -> bool {
-        self.has::<SegmenterConfig>()
-    }
-
-    /// The segmenter `given`, else the recorded one.
-    pub fn segmenter(&self, given: Option<&Config>) -> Result<SegmenterModel, Error> {
-        self.described(given)
-    }
-
-    /// `model` with these weights; every difference is an error.
-    pub fn load_segmenter(&self, model: Segmenter) -> Result<(Segmenter, LoadReport), Error> {
-        self.load_all::<SegmenterConfig>(model)
     }
 }

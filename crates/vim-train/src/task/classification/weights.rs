@@ -1,0 +1,73 @@
+//! Classifiers among weights.
+
+use burn::tensor::Device;
+use vim_model::{
+    Inferred, LoadOptions, LoadReport, ModelError, Names, StateDictMismatch, Vim, VimConfig, infer,
+};
+use vim_torch::StateDict;
+
+use crate::config::{Config, TaskKind};
+use crate::error::Error;
+use crate::weights::heads::{Heads, Original};
+use crate::weights::source::{Recorded, WeightsSource};
+
+/// The linear layer on a classifier's backbone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinearHead;
+
+impl Heads for LinearHead {
+    type Model = Vim;
+
+    const WHAT: &'static str = "classifier";
+    const CLASSES: &'static [&'static str] = &["head.bias"];
+    const TASK: TaskKind = TaskKind::Classification;
+
+    /// Any: of a configuration of another task the backbone alone counts.
+    fn of_config(_: &Config) -> Option<Self> {
+        Some(Self)
+    }
+
+    fn of_record(_: &Recorded) -> Option<Self> {
+        Some(Self)
+    }
+
+    fn of_shapes(state: &StateDict) -> Result<(Self, Inferred), String> {
+        Ok((Self, infer(state).map_err(|error| error.to_string())?))
+    }
+
+    fn record(&self, backbone: &VimConfig) -> Recorded {
+        Recorded::of(backbone)
+    }
+
+    fn build(
+        &self,
+        backbone: &VimConfig,
+        classes: usize,
+        device: &Device,
+    ) -> Result<Vim, ModelError> {
+        backbone.with_classes(classes)?.init(device, 0)
+    }
+
+    fn load(
+        model: Vim,
+        state: &StateDict,
+        options: LoadOptions,
+    ) -> Result<(Vim, LoadReport), Box<StateDictMismatch>> {
+        model.load(state, options)
+    }
+
+    fn load_backbone(
+        model: Vim,
+        state: &StateDict,
+        options: LoadOptions,
+    ) -> Result<(Vim, LoadReport), Box<StateDictMismatch>> {
+        model.load(state, options)
+    }
+
+    fn original(model: &Vim, source: &WeightsSource) -> Result<Original, Error> {
+        let arrays = model.state(Names::Pytorch).map_err(|path| source.no_counterpart(path))?;
+        let archive = arrays.to_pytorch().map_err(|error| Error::internal(error.to_string()))?;
+        let parameters = arrays.num_elements();
+        Ok(Original { arrays, parameters, archive, entry: "model" })
+    }
+}

@@ -1,0 +1,222 @@
+//! What `eval` and `predict` say of a detector.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Serialize, Serializer};
+use vim_comm::Comm;
+use vim_data::mask_ops::{Rle, rle_to_string};
+use vim_data::{
+    DataError, LoaderConfig, PictureError, Pixels, Split, Splits, encode_png, read_whole_picture,
+};
+use vim_dense::detection::{Detector, DetectorConfig};
+use vim_model::{Cost, ModelError};
+use vim_run::storage::{Disk, replace};
+
+use super::evaluate::Evaluated;
+use super::inference::{Seen, Viewer};
+use super::{Detection, FoundObject, FoundObjects, ObjectDetector, SHOWN};
+use crate::config::Config;
+use crate::error::Error;
+use crate::output::check_distinct;
+use crate::output::coco::{KindReport, classes_csv, kind_reports, tables};
+use crate::task::dense::{self, DenseObjective};
+use crate::task::named::{EvalOptions, Evaluating, NamedTask, PredictOptions, Predicting, Report};
+
+impl NamedTask for Detection {
+    type Heads = DetectorConfig;
+    type Report = Evaluated;
+    type Answer = Answer;
+
+    const REFUSED: &'static [(&'static str, &'static str)] = &[
+        (
+            "--predictions",
+            "it has no class for each image: --detections FILE.json writes the objects of each",
+        ),
+        (
+            "--confusion",
+            "an object may be missed or found twice: --detections FILE.json writes the objects of \
+             each image",
+        ),
+        ("--multi-scale", "a detector sees an image at one size"),
+        (
+            "--output",
+            "it has no class for each image: use --drawn FOLDER for pictures, or --json for boxes \
+             and masks",
+        ),
+        ("--maps", "it has no class for each pixel: --drawn FOLDER writes each image with masks"),
+        ("--submission", "it has no class for each pixel: --json has boxes and masks"),
+    ];
+    const PREDICTED_AT_A_TIME: usize = 32;
+    const NEEDS_CONFIG: bool = true;
+    const SCORES_CLASSES: bool = true;
+
+    fn splits(config: &Config) -> Result<Splits, DataError> {
+        <ObjectDetector as DenseObjective>::splits(config)
+    }
+
+    fn training(config: &Config, comm: &Comm) -> LoaderConfig {
+        dense::training::<ObjectDetector>(config, comm)
+    }
+
+    fn cost(config: &Config, classes: usize) -> Result<Cost, ModelError> {
+        config.detector().cost(&config.model, classes)
+    }
+
+    fn published_names(count: usize) -> Option<Vec<String>> {
+        dense::published_names(count)
+    }
+
+    fn report(model: Detector, of: &Evaluating<'_>) -> Result<Option<Evaluated>, Error> {
+        let model = model.with_precision(of.config.train.precision)?;
+        ObjectDetector::measure(&model, of)
+    }
+
+    fn check_files(options: &PredictOptions, paths: &[PathBuf]) -> Result<(), Error> {
+        let Some(folder) = &options.drawn else { return Ok(()) };
+        let file = |path: &Path| vec![drawn_file(folder, path)];
+        check_distinct([folder.as_path()].into_iter(), paths, options.force, file)
+    }
+
+    fn predictor(
+        model: Detector,
+        of: &Predicting<'_>,
+    ) -> Result<impl Fn(&[PathBuf]) -> Result<Vec<Result<Answer, String>>, Error>, Error> {
+        let config = of.config()?;
+        let model = model.with_precision(config.train.precision)?;
+        let viewer = Viewer { statistics: config.data.statistics() };
+        let (names, device) = (of.names.to_vec(), of.device.clone());
+        let colours = config.data.class_colours(&names);
+        let PredictOptions { drawn, least, top, json, .. } = of.options;
+        let (folder, top) = (drawn.clone(), top.unwrap_or(usize::MAX));
+        let least_drawn = least.unwrap_or(SHOWN);
+        let least = least.unwrap_or(if *json { 0.0 } else { SHOWN });
+        Ok(move |paths: &[PathBuf]| {
+            let read: Vec<_> = paths.iter().map(|path| read_whole_picture(path)).collect();
+            let images: Vec<&Pixels> = read.iter().flatten().collect();
+            let seen = match images.is_empty() {
+                true => Vec::new(),
+                false => viewer.seen(&model, &images, &device)?,
+            };
+            let mut seen = seen.into_iter();
+            let answer = |(path, image): (&PathBuf, &Result<Pixels, PictureError>)| {
+                let image = match image {
+                    Ok(image) => image,
+                    Err(why) => return Ok(Err(why.to_string())),
+                };
+                let seen = seen.next().ok_or_else(|| Error::internal("an image was lost"))?;
+                if let Some(folder) = &folder {
+                    let file = drawn_file(folder, path);
+                    let drawn = seen.drawn(image, &names, &colours, least_drawn);
+                    let written =
+                        encode_png(&drawn).and_then(|bytes| replace(&Disk, &file, &bytes));
+                    written.map_err(Error::io("write", &file))?;
+                }
+                let objects = found(&seen, &names, least, top);
+                Ok(Ok(Answer { image: path.display().to_string(), seen, objects }))
+            };
+            paths.iter().zip(&read).map(answer).collect()
+        })
+    }
+}
+
+impl Serialize for Evaluated {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Scores<'a> {
+            images: usize,
+            detections: usize,
+            #[serde(flatten)]
+            kinds: BTreeMap<String, KindReport<'a>>,
+        }
+        let (images, detections) = (self.images, self.found.len());
+        Scores { images, detections, kinds: kind_reports(&self.scores) }.serialize(serializer)
+    }
+}
+
+impl Report for Evaluated {
+    fn images(&self) -> usize {
+        self.images
+    }
+
+    fn write(&self, _: &Split, options: &EvalOptions, _: &str) -> Result<(), Error> {
+        if let Some(path) = &options.per_class {
+            replace(&Disk, path, &classes_csv(&self.scores)?).map_err(Error::io("write", path))?;
+        }
+        if let Some(path) = &options.detections {
+            replace(&Disk, path, &self.found.json()).map_err(Error::io("write", path))?;
+        }
+        if let Some(path) = &options.annotations {
+            replace(&Disk, path, &self.truths.json()).map_err(Error::io("write", path))?;
+        }
+        Ok(())
+    }
+
+    fn lines(&self, name: &str) -> Vec<String> {
+        let images = format!("{name} images {}, {} detections", self.images, self.found.len());
+        std::iter::once(images).chain(tables(&self.scores)).collect()
+    }
+}
+
+/// The objects of an image, the surest first.
+pub(crate) struct Answer {
+    /// Its file.
+    image: String,
+    seen: Seen,
+    /// Those to show.
+    objects: Vec<FoundObject>,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", FoundObjects::from(self.objects.clone()))
+    }
+}
+
+impl Serialize for Answer {
+    /// With masks as COCO's files have them.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Shown<'a> {
+            image: &'a str,
+            size: [usize; 2],
+            objects: Vec<Object<'a>>,
+        }
+        #[derive(Serialize)]
+        struct Object<'a> {
+            #[serde(flatten)]
+            found: &'a FoundObject,
+            segmentation: Segmentation,
+        }
+        #[derive(Serialize)]
+        struct Segmentation {
+            size: [usize; 2],
+            counts: String,
+        }
+        let size = self.seen.size;
+        let [h, w] = size.map(|side| side as u32);
+        let object = |(found, runs): (_, &Vec<u32>)| {
+            let counts = rle_to_string(&Rle { h, w, counts: runs.clone() });
+            Object { found, segmentation: Segmentation { size, counts } }
+        };
+        let objects = self.objects.iter().zip(&self.seen.runs).map(object).collect();
+        Shown { image: &self.image, size, objects }.serialize(serializer)
+    }
+}
+
+/// The picture of the image at `path`.
+fn drawn_file(folder: &Path, path: &Path) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    folder.join(format!("{stem}_objects.png"))
+}
+
+/// The `top` surest objects of those whose score is at least `least`.
+fn found(seen: &Seen, names: &[String], least: f32, top: usize) -> Vec<FoundObject> {
+    let chosen = (0..seen.len()).take_while(|&at| seen.scores[at] >= least).take(top);
+    let object = |at: usize| {
+        let (class, score, corners) = (seen.classes[at], seen.scores[at], seen.boxes[at]);
+        FoundObject::new(class, names, score, corners, Some(seen.area(at)))
+    };
+    chosen.map(object).collect()
+}

@@ -1,0 +1,250 @@
+//! What `eval` and `predict` say of a segmenter.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use vim_comm::Comm;
+use vim_data::dense_ops::{encode_grey, encode_palette, overlay};
+use vim_data::{
+    Confusion, DataError, LoaderConfig, PictureError, Pixels, Split, Splits, encode_png,
+    read_whole_picture,
+};
+use vim_dense::{Segmenter, SegmenterConfig};
+use vim_model::{Cost, ModelError};
+use vim_run::metrics::Scores;
+use vim_run::storage::{Disk, replace};
+
+use super::classes::{ClassRow, class_rows, classes_csv};
+use super::evaluate::{SCORES, scores};
+use super::inference::Viewer;
+use super::{ClassShares, PixelClassifier, Segmentation};
+use crate::config::Config;
+use crate::error::Error;
+use crate::output::{check_distinct, confusion};
+use crate::task::Evaluation;
+use crate::task::dense::{self, DenseObjective};
+use crate::task::named::{
+    EvalOptions, Evaluating, NamedTask, PredictOptions, Predicting, Report, TOP,
+};
+
+impl NamedTask for Segmentation {
+    type Heads = SegmenterConfig;
+    type Report = PixelScores;
+    type Answer = Answer;
+
+    const REFUSED: &'static [(&'static str, &'static str)] = &[
+        (
+            "--predictions",
+            "it has no class for each image: `vim-train predict --maps FOLDER` writes a map of \
+             classes for each",
+        ),
+        ("--detections", "it finds no objects: `vim-train predict --maps FOLDER` writes its maps"),
+        ("--annotations", "pixels have classes and no objects"),
+        (
+            "--output",
+            "it has no class for each image: use --maps FOLDER, or --json for the classes that \
+             cover most of each image",
+        ),
+        ("--drawn", "it finds no objects: --maps FOLDER writes each image with its classes"),
+        ("--least", "it finds no objects: --top says how many classes are printed"),
+    ];
+    const PREDICTED_AT_A_TIME: usize = 1;
+    const NEEDS_CONFIG: bool = true;
+    const SCORES_CLASSES: bool = true;
+
+    fn splits(config: &Config) -> Result<Splits, DataError> {
+        <PixelClassifier as DenseObjective>::splits(config)
+    }
+
+    fn training(config: &Config, comm: &Comm) -> LoaderConfig {
+        dense::training::<PixelClassifier>(config, comm)
+    }
+
+    fn cost(config: &Config, classes: usize) -> Result<Cost, ModelError> {
+        config.segmenter().cost(&config.model, classes)
+    }
+
+    fn published_names(count: usize) -> Option<Vec<String>> {
+        dense::published_names(count)
+    }
+
+    fn report(model: Segmenter, of: &Evaluating<'_>) -> Result<Option<PixelScores>, Error> {
+        let model = model.with_precision(of.config.train.precision)?;
+        let Some((confusion, images)) = PixelClassifier::measure(&model, of)? else {
+            return Ok(None);
+        };
+        let classes = class_rows(of.split.class_names(), &confusion);
+        let Evaluation { scores, .. } = scores(&confusion, images);
+        Ok(Some(PixelScores { scores, images, classes, confusion }))
+    }
+
+    fn check_files(options: &PredictOptions, paths: &[PathBuf]) -> Result<(), Error> {
+        let outputs = Outputs::of(options);
+        let folders = [&outputs.maps, &outputs.submission];
+        let folders = folders.into_iter().flatten().map(PathBuf::as_path);
+        check_distinct(folders, paths, options.force, |path| outputs.files(path))
+    }
+
+    fn predictor(
+        model: Segmenter,
+        of: &Predicting<'_>,
+    ) -> Result<impl Fn(&[PathBuf]) -> Result<Vec<Result<Answer, String>>, Error>, Error> {
+        let config = of.config()?;
+        let model = model.with_precision(config.train.precision)?;
+        let viewer = Viewer {
+            recipe: config.pairs(),
+            statistics: config.data.statistics(),
+            multi_scale: of.options.multi_scale,
+        };
+        let (names, device) = (of.names.to_vec(), of.device.clone());
+        let colours = config.data.class_colours(&names);
+        let (outputs, top) = (Outputs::of(of.options), of.options.top.unwrap_or(TOP));
+        Ok(move |paths: &[PathBuf]| {
+            let read: Vec<_> = paths.iter().map(|path| read_whole_picture(path)).collect();
+            let images: Vec<&Pixels> = read.iter().flatten().collect();
+            let mut labels = viewer.labels(&model, &images, &device)?.into_iter();
+            let answer = |(path, image): (&PathBuf, &Result<Pixels, PictureError>)| {
+                let image = match image {
+                    Ok(image) => image,
+                    Err(why) => return Ok(Err(why.to_string())),
+                };
+                let labels = labels.next().ok_or_else(|| Error::internal("an image was lost"))?;
+                outputs.write(path, image, &labels, &colours)?;
+                let each = labels.iter().map(|&label| usize::from(label));
+                let classes = ClassShares::of(each, &names, top);
+                Ok(Ok(Answer { image: path.display().to_string(), classes }))
+            };
+            paths.iter().zip(&read).map(answer).collect()
+        })
+    }
+}
+
+/// The scores of all pixels and of each class.
+#[derive(Serialize)]
+pub(crate) struct PixelScores {
+    #[serde(flatten)]
+    scores: Scores,
+    images: usize,
+    classes: Vec<ClassRow>,
+    #[serde(skip)]
+    confusion: Confusion,
+}
+
+impl Report for PixelScores {
+    fn images(&self) -> usize {
+        self.images
+    }
+
+    fn write(&self, split: &Split, options: &EvalOptions, title: &str) -> Result<(), Error> {
+        if let Some(path) = &options.per_class {
+            let table = classes_csv(&self.classes)?;
+            replace(&Disk, path, &table).map_err(Error::io("write", path))?;
+        }
+        if let Some(path) = &options.confusion {
+            let rows = self.confusion.rows().flatten().copied().collect();
+            let matrix = confusion::Confusion::of_counts(split.class_names(), rows);
+            matrix.write_matrix(path, &format!("{title}, pixels"))?;
+        }
+        Ok(())
+    }
+
+    fn lines(&self, name: &str) -> Vec<String> {
+        let shown = SCORES.iter().filter_map(|kind| {
+            Some(format!("{} {}", kind.label, kind.show(self.scores.get(kind.name)?)))
+        });
+        let shown = shown.collect::<Vec<_>>().join(", ");
+        vec![table(&self.classes), format!("{name} images {}, {shown}", self.images)]
+    }
+}
+
+/// The table by class for people.
+fn table(classes: &[ClassRow]) -> String {
+    let width = classes.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).max(5);
+    let share = |share: Option<f64>| {
+        share.map_or_else(|| "–".to_owned(), |share| format!("{:.2} %", 100.0 * share))
+    };
+    let mut lines = vec![format!("{:<width$}  {:>9}  {:>9}", "class", "IoU", "accuracy")];
+    lines.extend(classes.iter().map(|row| {
+        format!("{:<width$}  {:>9}  {:>9}", row.name, share(row.iou), share(row.accuracy))
+    }));
+    lines.join("\n")
+}
+
+/// Number of class 0 in a submission.
+const FIRST: u8 = 1;
+
+/// What the model says of an image.
+#[derive(Serialize)]
+pub(crate) struct Answer {
+    /// Its file.
+    image: String,
+    /// The classes that cover most of it.
+    classes: ClassShares,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", self.classes)
+    }
+}
+
+/// The folders that label maps go to.
+struct Outputs {
+    maps: Option<PathBuf>,
+    submission: Option<PathBuf>,
+}
+
+impl Outputs {
+    fn of(options: &PredictOptions) -> Self {
+        Self { maps: options.maps.clone(), submission: options.submission.clone() }
+    }
+
+    /// What is written of an image.
+    fn files(&self, image: &Path) -> Vec<PathBuf> {
+        let stem = image.file_stem().unwrap_or_default().to_string_lossy();
+        let named = |folder: &Path, end: &str| folder.join(format!("{stem}{end}"));
+        let maps =
+            self.maps.as_ref().map(|folder| [named(folder, ".png"), named(folder, "_overlay.png")]);
+        let submission = self.submission.as_ref().map(|folder| named(folder, ".png"));
+        maps.into_iter().flatten().chain(submission).collect()
+    }
+
+    fn write(
+        &self,
+        path: &Path,
+        image: &Pixels,
+        labels: &[u8],
+        colours: &[[u8; 3]],
+    ) -> Result<(), Error> {
+        let size = [image.height, image.width];
+        let mut contents: Vec<io::Result<Vec<u8>>> = Vec::new();
+        if self.maps.is_some() {
+            contents.push(encode_palette(labels, size, colours));
+            contents.push(encode_png(&overlay(image, labels, colours)));
+        }
+        if self.submission.is_some() {
+            let numbered: Vec<u8> =
+                labels.iter().map(|label| label.saturating_add(FIRST)).collect();
+            contents.push(encode_grey(&numbered, size));
+        }
+        for (file, content) in self.files(path).into_iter().zip(contents) {
+            let written = content.and_then(|bytes| replace(&Disk, &file, &bytes));
+            written.map_err(Error::io("write", &file))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_named_after_the_image() {
+        let outputs = Outputs { maps: Some("m".into()), submission: Some("s".into()) };
+        let files = outputs.files(Path::new("a/b.c.jpg"));
+        assert_eq!(files, ["m/b.c.png", "m/b.c_overlay.png", "s/b.c.png"].map(PathBuf::from));
+    }
+}
