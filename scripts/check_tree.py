@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Check what no compiler checks: import circles, sizes of files and pages, long lines, links, words.
+"""Check what no compiler checks: import circles, the task seam, sizes of files and pages, links, walks, words.
 
-    scripts/check_tree.py             print what is wrong; exit 1 if anything is
-    scripts/check_tree.py --report    the same, and exit 0
+    scripts/check_tree.py                    print what is wrong; exit 1 if anything is
+    scripts/check_tree.py --report           the same, and exit 0
+    scripts/check_tree.py --sizes            print the lines of each crate
+    scripts/check_tree.py --sizes --write    put them into docs/architecture.md
 
 Of every crate: no circle of imports with more than three files, and no folder directly under src/ in a circle
 of such folders and files. Imports are `use` items and inline paths that begin with `crate::`, `self::` or
@@ -18,9 +20,52 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LARGEST_CIRCLE = 3
 RUST_COLUMNS, RUST_LINES = 100, 400
+# A file may be longer if it is easy to read: without a function of more lines than these.
+LONGEST_FILE, LONGEST_FUNCTION = 600, 80
 PAGE_COLUMNS, PAGE_LINES = 120, 250
-# As long as there are keys: a command prints it.
-PRINTED = "docs/config-reference.md"
+# A command prints the first, which has a line for each key; experiments are added to the second, and none is removed.
+UNLIMITED = {"docs/config-reference.md", "docs/log.md"}
+
+ARCHITECTURE = "docs/architecture.md"
+# The walks of that page, and the most files that each may lead through.
+WALKS = {
+    "A training batch, from a file to the update": 31,
+    "A discretization, from TOML to a kernel": 19,
+    "A checkpoint, saved and resumed": 17,
+    "A backward scan on a GPU": 28,
+    "A segmentation's loss": 22,
+    "Several GPUs, from `train` to the sum of gradients": 28,
+}
+# A size in that page may be off by as many lines, or by this part of itself: else each change would rewrite the page.
+STALE_LINES, STALE_PART = 100, 0.01
+
+# Files of vim-train outside of config/ and task/ that know which tasks there are, and why. It only gets shorter.
+KNOWS_TASKS = {
+    "commands/bench/subject.rs": "what is timed differs by task",
+    "commands/data/bench.rs": "opens images, pairs and objects by functions of their own",
+    "commands/data/show/mod.rs": "shows classes, label maps or objects",
+    "commands/eval/coco.rs": "writes objects",
+    "commands/eval/detection.rs": "a copy of eval for a task",
+    "commands/eval/mod.rs": "chooses among the copies",
+    "commands/eval/segmentation.rs": "a copy of eval for a task",
+    "commands/eval_golden/detection/mod.rs": "arrays of a detector",
+    "commands/eval_golden/mod.rs": "arrays of a classifier",
+    "commands/eval_golden/operations/data.rs": "arrays of a batch of images",
+    "commands/eval_golden/operations/optim.rs": "arrays of a segmenter's optimizer",
+    "commands/export.rs": "weights of each task have a type of their own",
+    "commands/images/mod.rs": "refuses what is no classifier",
+    "commands/import.rs": "weights of each task have a type of their own",
+    "commands/predict/detection.rs": "a copy of predict for a task",
+    "commands/predict/mod.rs": "chooses among the copies",
+    "commands/predict/output.rs": "prints what a classifier says",
+    "commands/predict/segmentation.rs": "a copy of predict for a task",
+    "commands/profile/train.rs": "chooses the step by task",
+    "commands/runs/compare.rs": "the scores of all tasks",
+    "commands/sweep/differences.rs": "which tasks have classes to compare",
+    "commands/train.rs": "chooses the training by task",
+    "weights/detector.rs": "loads a detector",
+    "weights/segmenter.rs": "loads a segmenter",
+}
 
 # Words with no meaning outside this project, and what the field says instead.
 WORDS = {
@@ -74,10 +119,14 @@ def leaves(tree, prefix=""):
             yield (prefix + head).split(" as ")[0].strip()
 
 
+def without_tests(text):
+    """A source without its modules of tests, which are at its foot."""
+    return re.split(r"#\[cfg\((?:all\()?test\b.*\]\s*mod \w+\s*\{", text)[0]
+
+
 def imports(text):
     """All paths into the crate that a source names, tests aside."""
-    text = re.split(r"#\[cfg\(test\)\]\s*mod tests\s*\{", text)[0]
-    text = re.sub(r"//.*", "", text)
+    text = re.sub(r"//.*", "", without_tests(text))
     for tree in re.findall(r"\buse\s+([^;]+);", text):
         yield from leaves(re.sub(r"\s+", " ", tree))
     yield from re.findall(r"\b(?:crate|super)(?:::\w+)+", text)
@@ -167,15 +216,84 @@ def check_imports():
                 yield f"{crate}: folders in a circle: {', '.join(circle)}"
 
 
+# The task seam.
+
+
+def code_of(text):
+    """A source without tests, comments and the insides of strings; lines keep their numbers."""
+    literal = r"""//[^\n]*|/\*.*?\*/|\br(#*)".*?"\1|"(?:\\.|[^"\\])*"|'(?:\\.[^']*|[^'\\])'"""
+    blank = lambda found: re.sub(r"[^\n]", " ", found[0])
+    return re.sub(literal, blank, without_tests(text), flags=re.DOTALL)
+
+
+def task_words(text):
+    """The numbered lines of a source that say which tasks there are, and what says it."""
+    code = code_of(text)
+    tasks = "classification|segmentation|detection"
+    names = (
+        r"\b(?:Classification|Segmentation|Detection)\b",
+        rf"\btask::(?:{tasks})\b",
+        r"\b(?:is|has|of)_(?:dense|classif|segment|detect)\w*",
+    )
+    for found in re.finditer("|".join(names), code):
+        yield code.count("\n", 0, found.start()) + 1, found[0]
+    for tree in re.finditer(r"\buse\s+([^;]+);", code):
+        line = code.count("\n", 0, tree.start()) + 1
+        for path in leaves(re.sub(r"\s+", " ", tree[1])):
+            if "{" in tree[1] and re.search(rf"\btask::(?:{tasks})\b", path):
+                yield line, path
+    # Names of tasks that are compared as texts.
+    for found in re.finditer(rf'"(?:{tasks})"', re.sub(r"//.*", "", without_tests(text))):
+        yield text.count("\n", 0, found.start()) + 1, found[0]
+
+
+def check_seam():
+    """Outside of config/ and task/, vim-train does not know which tasks there are."""
+    known = set()
+    for path in tracked("crates/vim-train/src/*.rs"):
+        name = shown(path).removeprefix("crates/vim-train/src/")
+        if name.startswith(("config/", "task/")) or path.name == "tests.rs":
+            continue
+        for line, what in task_words(path.read_text()):
+            known.add(name)
+            if name not in KNOWS_TASKS:
+                yield f"{shown(path)}:{line}: `{what}`: which tasks there are is the business of task/ and config/"
+    for name in KNOWS_TASKS.keys() - known:
+        yield f"scripts/check_tree.py: KNOWS_TASKS names {name}, which needs it no longer"
+
+
 # Lines and words.
 
 
+def longest_function(text):
+    """The name and the lines of the longest function of a source, tests aside."""
+    code, longest = code_of(text), ("", 0)
+    for found in re.finditer(r"\bfn (\w+)", code):
+        # A signature ends at the body, or, in a trait or an extern block, at a semicolon; `[T; 2]` has one too.
+        end = re.compile(r"\{|;(?![^\[\]]*\])").search(code, found.end())
+        if end is None or end[0] == ";":
+            continue
+        depth = 0
+        for brace in re.finditer(r"[{}]", code[end.start() :]):
+            depth += 1 if brace[0] == "{" else -1
+            if depth == 0:
+                lines = 1 + code.count("\n", found.start(), end.start() + brace.start())
+                longest = max(longest, (found[1], lines), key=lambda function: function[1])
+                break
+    return longest
+
+
 def check_sources():
-    """Rust sources: lines of a file, columns of a comment."""
+    """Rust sources: lines of a file and of its functions, columns of a comment."""
     for path in tracked("crates/*.rs"):
-        lines = path.read_text().splitlines()
+        text = path.read_text()
+        lines = text.splitlines()
         if len(lines) > RUST_LINES and "/src/" in shown(path):
-            yield f"{shown(path)}: {len(lines)} lines, more than {RUST_LINES}"
+            function, length = longest_function(text) if path.name != "tests.rs" else ("", 0)
+            if len(lines) > LONGEST_FILE:
+                yield f"{shown(path)}: {len(lines)} lines, more than {LONGEST_FILE}"
+            elif length > LONGEST_FUNCTION:
+                yield f"{shown(path)}: {len(lines)} lines, more than {RUST_LINES}, and `{function}` has {length}"
         for number, line in enumerate(lines, 1):
             if line.lstrip().startswith("//") and len(line) > RUST_COLUMNS:
                 yield f"{shown(path)}:{number}: a comment of {len(line)} columns, more than {RUST_COLUMNS}"
@@ -210,8 +328,9 @@ def check_pages():
     """Pages: lines, columns of prose, links and names of files."""
     for path in pages():
         text = path.read_text()
-        count = len(text.splitlines())
-        if count > PAGE_LINES and shown(path) != PRINTED:
+        # A walk is as long as its value's way, and has a limit of its own.
+        count = sum(1 for line in text.splitlines() if not re.match(r"\d+\. `[\w/-]+\.rs`: ", line))
+        if count > PAGE_LINES and shown(path) not in UNLIMITED:
             yield f"{shown(path)}: {count} lines, more than {PAGE_LINES}"
         for number, line in prose(text):
             if len(line) > PAGE_COLUMNS and not line.lstrip().startswith(("|", "<", ">")):
@@ -230,12 +349,94 @@ def check_pages():
                     yield f"{shown(path)}:{number}: {name or 'this page'} has no section #{section}"
 
 
+# The page of the architecture.
+
+
+def check_walks():
+    """Each walk is a numbered list of files that exist, each once; it says how many they are."""
+    page = (ROOT / ARCHITECTURE).read_text()
+    walks = re.split(r"^### ", re.split(r"^## ", page.partition("\n## Walks\n")[2], flags=re.MULTILINE)[0], flags=re.MULTILINE)
+    walks = {title: body for title, _, body in (walk.partition("\n") for walk in walks[1:])}
+    for title in walks.keys() ^ WALKS.keys():
+        yield f"{ARCHITECTURE}: the walk “{title}” is either there or in WALKS of this script, not in both"
+    for title in walks.keys() & WALKS.keys():
+        items = re.findall(r"^(\d+)\. (?:`([^`]+)`)?", walks[title], flags=re.MULTILINE)
+        files = [path for _, path in items]
+        said = re.search(r"^(\d+) files", walks[title], flags=re.MULTILINE)
+        for number, (item, path) in enumerate(items, 1):
+            if int(item) != number:
+                yield f"{ARCHITECTURE}: “{title}”: item {item} is number {number}"
+            if not path.endswith(".rs") or not (ROOT / "crates" / path).is_file():
+                yield f"{ARCHITECTURE}: “{title}”: {path or f'item {item}'} is not a file below crates/"
+        for path in {path for path in files if files.count(path) > 1}:
+            yield f"{ARCHITECTURE}: “{title}”: {path} is there twice"
+        if said is None or int(said[1]) != len(files):
+            yield f"{ARCHITECTURE}: “{title}” does not begin with `{len(files)} files`"
+        if len(files) > WALKS[title]:
+            yield f"{ARCHITECTURE}: “{title}” leads through {len(files)} files, more than {WALKS[title]}"
+
+
+def sizes():
+    """Of each crate, of folders of the largest, and of all: number of files, lines of source, lines of tests."""
+    rooms = {"vim-train/src/" + room: [0, 0, 0] for room in ("commands", "config", "task", "train")}
+    crates = {path.parent.name: [0, 0, 0] for path in tracked("crates/*/Cargo.toml") if path.parent.parent.name == "crates"}
+    for path in tracked("crates/*.rs"):
+        name = path.relative_to(ROOT / "crates")
+        text = path.read_text()
+        lines = len(text.splitlines())
+        is_source = name.parts[1] in ("src", "examples", "build.rs") and name.name != "tests.rs"
+        source = len(without_tests(text).splitlines()) if is_source else 0
+        for row in (crates[name.parts[0]], rooms.get("/".join(name.parts[:3]))):
+            if row is not None:
+                for column, number in enumerate((1, source, lines - source)):
+                    row[column] += number
+    rows = {}
+    for crate, row in crates.items():
+        rows[crate] = row
+        rows.update({room: row for room, row in rooms.items() if room.startswith(crate + "/")})
+    return {**rows, "all": [sum(column) for column in zip(*crates.values())]}
+
+
+def table_of_sizes():
+    """The Markdown table of all sizes."""
+    lines = ["| crate, folder | files | lines of source | lines of tests |", "|---|--:|--:|--:|"]
+    for name, row in sizes().items():
+        lines.append("| `{}` | {} | {} | {} |".format(name, *row) if name != "all" else "| all | {} | {} | {} |".format(*row))
+    return "\n".join(lines)
+
+
+SIZES = re.compile(r"(?<=<!-- sizes -->\n).*?(?=\n<!-- /sizes -->)", re.DOTALL)
+
+
+def check_sizes():
+    """The table of the page says what is there, but for a few lines."""
+    found = SIZES.search((ROOT / ARCHITECTURE).read_text())
+    said = dict(re.findall(r"^\| `?([\w/-]+)`? \| (\d+ \| \d+ \| \d+) \|$", found[0] if found else "", flags=re.MULTILINE))
+    for name, row in sizes().items():
+        old = [int(number) for number in said.pop(name, "0 | 0 | 0").split(" | ")]
+        off = [abs(is_now - was) > max(STALE_LINES, STALE_PART * is_now) for is_now, was in zip(row[1:], old[1:])]
+        if any(off):
+            yield f"{ARCHITECTURE}: sizes of {name} are {row}, not {old}: run scripts/check_tree.py --sizes --write"
+    for name in said:
+        yield f"{ARCHITECTURE}: there is no {name}: run scripts/check_tree.py --sizes --write"
+
+
+def write_sizes():
+    """Puts the table into the page."""
+    path = ROOT / ARCHITECTURE
+    path.write_text(SIZES.sub(lambda _: table_of_sizes(), path.read_text()))
+
+
 def check_words():
     """Words that only this project understood."""
+    words = re.compile("|".join(WORDS))
     for path in tracked("*.rs", "*.md", "*.sh", "*.py", "*.toml"):
         if path == pathlib.Path(__file__).resolve():
             continue
-        for number, line in enumerate(path.read_text().splitlines(), 1):
+        text = path.read_text()
+        if not words.search(text):
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
             for pattern, instead in WORDS.items():
                 found = re.search(pattern, line)
                 if found:
@@ -243,16 +444,22 @@ def check_words():
 
 
 def main():
-    """Print everything that is wrong."""
-    if set(sys.argv[1:]) - {"--report"}:
+    """Print everything that is wrong, or the sizes."""
+    flags = set(sys.argv[1:])
+    if flags - {"--report", "--sizes", "--write"} or ("--write" in flags and "--sizes" not in flags):
         sys.exit(__doc__)
+    if "--sizes" in flags:
+        if "--write" in flags:
+            write_sizes()
+        print(table_of_sizes())
+        return
     wrong = 0
-    for check in (check_imports, check_sources, check_pages, check_words):
+    for check in (check_imports, check_seam, check_sources, check_pages, check_walks, check_sizes, check_words):
         for message in check():
             print(message)
             wrong += 1
     print(f"check_tree: {wrong or 'nothing'} wrong")
-    sys.exit(1 if wrong and "--report" not in sys.argv[1:] else 0)
+    sys.exit(1 if wrong and "--report" not in flags else 0)
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ recompute() { "$binary" bench phases "${tiny[@]}" --batch 512 --steps 20 --set t
 precisions() {
   local jobs
   jobs=$(( $(nproc) / 2 < 6 ? $(nproc) / 2 : 6 ))
-  python3 scripts/compare_precisions.py "$binary" --gpu cuda --cpu-jobs "$(( jobs > 0 ? jobs : 1 ))" --gpu-jobs 2 --threads 2
+  python3 scripts/compare/compare_precisions.py "$binary" --gpu cuda --cpu-jobs "$(( jobs > 0 ? jobs : 1 ))" --gpu-jobs 2 --threads 2
 }
 
 gpus=$(nvidia-smi --list-gpus 2>/dev/null | wc -l)
@@ -209,8 +209,8 @@ ranks-ddp() {
   list=$(worlds)
   [ "$list" != 1 ] || { not_run "DistributedDataParallel: there is $gpus GPU"; return 0; }
   "${PYTHON:-python3}" -c 'import torch, mamba_ssm, timm' 2> /dev/null || { not_run 'DistributedDataParallel: no torch, mamba-ssm or timm'; return 0; }
-  VIM_TRAIN=$binary scripts/compare_ddp.sh --size tiny --gpus "$list" --batch 128,512 --out "$out/ddp-tiny" &&
-    VIM_TRAIN=$binary scripts/compare_ddp.sh --size small --gpus "$list" --batch 128 --out "$out/ddp-small"
+  VIM_TRAIN=$binary scripts/compare/compare_ddp.sh --size tiny --gpus "$list" --batch 128,512 --out "$out/ddp-tiny" &&
+    VIM_TRAIN=$binary scripts/compare/compare_ddp.sh --size small --gpus "$list" --batch 128 --out "$out/ddp-small"
 }
 
 ranks-nodes() {

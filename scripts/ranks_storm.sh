@@ -147,7 +147,7 @@ to_the_end() { # NAME: goes on, and compares
   same "$work/runs/whole" "$work/runs/$1" || { bytes=DIFFERENT; wrong 'other bytes than undisturbed'; }
 }
 # Moments are counted in steps, as the pace of a machine changes.
-at_a_step() { # NAME STEPS: waits until $child has made about so many more, and a random moment; false if it ended before
+at_a_step() { # NAME STEPS: waits until $child has made about STEPS more, and a random moment; false if it ended before
   local folder=$work/runs/$1 until=$(( SECONDS + 600 )) step
   step=$(( $(newest "$folder") + $2 ))
   until [ "$(reached "$folder")" -ge "$step" ] && grep -qs '^first step after' "$work/attempt.out"; do

@@ -29,7 +29,7 @@ impl TryFrom<Fields> for Place {
 }
 
 impl Place {
-    /// Rank `rank` of nodes with so many ranks each; `None` if there is no such rank, or a node
+    /// Rank `rank` of nodes with these numbers of ranks; `None` if there is no such rank, or a node
     /// without ranks.
     pub fn new(rank: usize, nodes: Vec<usize>) -> Option<Self> {
         let world = nodes.iter().try_fold(0_usize, |sum, &ranks| sum.checked_add(ranks))?;

@@ -1,9 +1,9 @@
 //! Measures how many images one thread makes ready per second of its CPU time.
 //!
-//! Reads a folder made by `scripts/peer_loader.py make`, which holds JPEGs and, in `plans.json`,
-//! what is to be done to them; `scripts/peer_loader.py time` measures Pillow and PyTorch on the
-//! same. Prints one line of JSON for each case, the best of its rounds. Other programs' load hardly
-//! matters, as it is CPU time.
+//! Reads a folder made by `scripts/compare/peer_loader.py make`, which holds JPEGs and, in
+//! `plans.json`, what is to be done to them; `scripts/compare/peer_loader.py time` measures Pillow
+//! and PyTorch on the same. Prints one line of JSON for each case, the best of its rounds. Other
+//! programs' load hardly matters, as it is CPU time.
 //!
 //! ```text
 //! cargo run --release -p vim-data --features turbo --example transform_speed -- FOLDER [ROUNDS]

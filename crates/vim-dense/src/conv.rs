@@ -1,4 +1,5 @@
-//! Convolutions of the heads and the pyramid, channels last, as explicit products.
+//! Convolutions of the heads and the pyramid, channels last, as explicit products; and how a pass
+//! computes them.
 
 use burn::module::{Module, Param};
 use burn::tensor::{FloatDType, Tensor};
@@ -7,6 +8,25 @@ use vim_model::{Rule, Scope};
 
 use crate::batch_norm::{BatchNorm, Statistics};
 use crate::error::DenseError;
+
+/// Statistics and precision of a pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pass<'a> {
+    pub(crate) statistics: Statistics<'a>,
+    pub(crate) precision: Precision,
+}
+
+impl Pass<'_> {
+    /// [`ConvModule::forward`].
+    pub(crate) fn conv(
+        self,
+        models: &[&ConvModule],
+        xs: Vec<Tensor<4>>,
+        layer: &'static str,
+    ) -> Result<Vec<Tensor<4>>, DenseError> {
+        ConvModule::forward(models, xs, self.statistics, self.precision, layer)
+    }
+}
 
 /// A convolution without bias, `[B, H, W, K]` to `[B, H, W, N]`, that keeps the image's size.
 #[derive(Module, Debug)]

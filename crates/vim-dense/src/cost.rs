@@ -7,7 +7,7 @@
 use vim_model::{ComponentCost, Cost, ModelError, VimConfig};
 
 use crate::config::SegmenterConfig;
-use crate::uper_head::SCALES;
+use crate::heads::SCALES;
 
 /// Of a GELU, beside its two products: an error function.
 const GELU: u64 = 4;

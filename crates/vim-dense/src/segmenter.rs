@@ -7,11 +7,10 @@ use vim_model::{Draw, ModelError, Scope, Vim, VimConfig};
 
 use crate::batch_norm::Statistics;
 use crate::config::SegmenterConfig;
+use crate::conv::Pass;
 use crate::error::DenseError;
-use crate::fcn_head::FcnHead;
-use crate::pass::Pass;
+use crate::heads::{Decoded, FcnHead, UperHead};
 use crate::pyramid::{Levels, Pyramid};
-use crate::uper_head::{Decoded, UperHead};
 
 /// A backbone with a pyramid, UperNet and an auxiliary head.
 ///

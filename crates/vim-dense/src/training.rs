@@ -5,12 +5,11 @@ use vim_kernels::{KernelError, has_kernel};
 use vim_model::Draw;
 
 use crate::error::{DenseError, expect};
-use crate::fcn_head::FcnHead;
+use crate::heads::{FcnHead, UperHead};
 use crate::loss::{PixelLoss, pixel_loss};
 use crate::pyramid::Pyramid;
 use crate::segmenter::Segmenter;
 use crate::shards::ShardSum;
-use crate::uper_head::UperHead;
 
 /// A shard's images and labels, or those of its part in a micro-batch.
 #[derive(Clone, Debug)]

@@ -8,7 +8,6 @@
 
 mod library;
 mod link;
-mod split;
 
 use std::fmt;
 
@@ -24,8 +23,7 @@ use crate::rendezvous::Rendezvous;
 use crate::rows::ALIGNMENT;
 use library::{Kind, UniqueId};
 pub use library::{Library, VARIABLE};
-use link::{Link, empty, kind_of, part, unique_id};
-use split::Split;
+use link::{Link, Split, empty, kind_of, part, unique_id};
 
 /// This rank's communicators.
 pub(crate) struct Nccl {

@@ -13,21 +13,18 @@
 //! | `abort.json` | why somebody ended the attempt |
 
 mod files;
-mod member;
-mod node;
+mod party;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::CommError;
 use crate::place::Place;
 use files::{Waiting, list, publish_new, read_json, write_json};
-use member::warnings;
-pub use member::{Member, SHARE_GPU, shares_gpu};
-pub use node::{Node, meet_nodes};
+pub use party::{Member, Node, SHARE_GPU, meet_nodes, shares_gpu};
+use party::{Party, There, warnings};
 
 const ROSTER: &str = "roster.json";
 const REFUSAL: &str = "refusal.json";
@@ -43,27 +40,6 @@ pub struct Rendezvous {
     /// How long to wait for others.
     pub timeout: Duration,
 }
-
-/// A process that meets others, one for each number.
-trait Party: Clone + Serialize + DeserializeOwned {
-    /// What it is one of, such as `rank`.
-    const KIND: &'static str;
-
-    /// Which one it is, from 0.
-    fn number(&self) -> usize;
-
-    /// What it is called.
-    fn name(&self) -> String;
-
-    /// Why the last of `parties` does not fit to the others, which fit together.
-    fn problem(parties: &[Self]) -> Option<String>;
-
-    /// The error of those that are not `there`.
-    fn missing(rendezvous: &Rendezvous, there: There<'_>) -> CommError;
-}
-
-/// Whether the process of a number is there.
-type There<'a> = &'a dyn Fn(usize) -> bool;
 
 /// The ranks that met.
 #[derive(Clone, Debug, PartialEq, Eq)]

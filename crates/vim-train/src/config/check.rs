@@ -102,7 +102,7 @@ impl Config {
                 train.max_non_finite >= 1,
                 "train.max_non_finite",
                 train.max_non_finite,
-                "1 or more; train.non_finite = \"stop\" puts up with none",
+                "1 or more; train.non_finite = \"stop\" allows none",
             )?,
         }
         if let Some(norm) = train.clip_grad {

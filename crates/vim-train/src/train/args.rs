@@ -37,7 +37,7 @@ pub struct TrainArgs {
     /// What to do if the run's folder holds a run.
     #[arg(long, value_enum, value_name = "WHEN", default_value_t, conflicts_with = "fresh")]
     pub resume: Resume,
-    /// Stop after so many steps, with a checkpoint to go on from.
+    /// Stop after this many steps, with a checkpoint to go on from.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: Option<u64>,
     /// Move a run in the run's folder aside, to NAME.old-N, and start anew.

@@ -435,7 +435,7 @@ fn a_measured_document_can_be_compared() {
 
 #[test]
 fn the_join_with_a_peer() {
-    let output = python("join_train.py", &["--selftest"]);
+    let output = python("compare/join_train.py", &["--selftest"]);
     assert_code(&output, 0);
     assert_eq!(stdout(&output), "join_train: ok\n");
 
@@ -449,14 +449,15 @@ fn the_join_with_a_peer() {
         "latency": {"median_ms": 1000.0}, "throughput": {"img_s": 0.5},
     });
     fs::write(&theirs, format!("{peer}\n")).unwrap();
-    let output = python("join_train.py", &[ours.to_str().unwrap(), theirs.to_str().unwrap()]);
+    let output =
+        python("compare/join_train.py", &[ours.to_str().unwrap(), theirs.to_str().unwrap()]);
     assert_code(&output, 0);
     assert_parts(&stdout(&output), &["| tiny zoh | vim_tiny | infer | 32 | 2 | f32 |"]);
 }
 
 #[test]
 fn the_peers_say_what_is_missing() {
-    for name in ["scripts/peer_vim.py", "scripts/peer_scan.py"] {
+    for name in ["scripts/compare/peer_vim.py", "scripts/compare/peer_scan.py"] {
         // Without site-packages there is no torch.
         let mut hidden = Command::new("python3");
         let hidden = hidden.args(["-I", "-S"]).arg(repository(name)).output().unwrap();
@@ -469,11 +470,11 @@ fn the_peers_say_what_is_missing() {
 
 #[test]
 fn the_comparison_script_knows_its_arguments() {
-    let script = repository("scripts/compare_train.sh");
+    let script = repository("scripts/compare/compare_train.sh");
     let run = |args: &[&str]| Command::new(&script).args(args).output().unwrap();
     let help = run(&["--help"]);
     assert_code(&help, 0);
-    assert_parts(&stdout(&help), &["scripts/compare_train.sh --size tiny,small"]);
+    assert_parts(&stdout(&help), &["scripts/compare/compare_train.sh --size tiny,small"]);
     for args in
         [&["--mode", "x"][..], &["--dtype", "f16"], &["--size", "huge"], &["--batch"], &["x"]]
     {

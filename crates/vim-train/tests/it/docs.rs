@@ -45,6 +45,21 @@ fn the_examples_load() {
     }
 }
 
+#[test]
+fn every_file_of_the_walks_opens() {
+    let page = page("docs/architecture.md");
+    let (_, walks) = page.split_once("\n## Walks\n").unwrap();
+    let walks = walks.split("\n## ").next().unwrap();
+    let paths = walks.split('`').skip(1).step_by(2).filter(|path| path.ends_with(".rs"));
+    let mut files = 0;
+    for path in paths {
+        let source = fs::read_to_string(repository("crates").join(path));
+        assert!(!source.unwrap_or_else(|error| panic!("{path}: {error}")).is_empty(), "{path}");
+        files += 1;
+    }
+    assert!(files > 100, "{files}");
+}
+
 const SITES: &str = "configs/sites";
 
 fn site(name: &str) -> Site {

@@ -19,7 +19,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Starts node `number` of two with so many ranks.
+    /// Starts node `number` of two with `ranks` ranks.
     fn node(&self, number: &str, ranks: &str, more: &[&str]) -> Child {
         let place = ["--nodes", "2", "--node", number, "--attempt", self.attempt];
         let mut more = more.to_vec();

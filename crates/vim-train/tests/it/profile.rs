@@ -64,7 +64,7 @@ fn the_tables_are_tables() {
 
 #[test]
 fn the_join_of_ours_and_theirs() {
-    assert_eq!(text(&python("join_scan.py", &["--selftest"])), "join_scan: ok\n");
+    assert_eq!(text(&python("compare/join_scan.py", &["--selftest"])), "join_scan: ok\n");
 }
 
 /// What `profile scan --json` prints is what the join reads.
@@ -79,7 +79,8 @@ fn the_join_reads_our_document() {
         r#"{{"batch": 1, "dim": 8, "seqlen": 5, "dstate": 16, "dtype": "f32", "forward": {times}, "backward": {times}}}"#
     );
     fs::write(&theirs, peer + "\n").unwrap();
-    let table = text(&python("join_scan.py", &[ours.to_str().unwrap(), theirs.to_str().unwrap()]));
+    let table =
+        text(&python("compare/join_scan.py", &[ours.to_str().unwrap(), theirs.to_str().unwrap()]));
     let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("1x8x5")).collect();
     assert_eq!(rows.len(), 4, "{table}");
     assert!(rows[2].contains("foh") && rows[2].contains("1000.000"), "{table}");
@@ -87,6 +88,6 @@ fn the_join_reads_our_document() {
 
 #[test]
 fn the_peer_takes_the_same_arguments() {
-    assert_code(&python("peer_scan.py", &["--shape", "1x2"]), 2);
-    assert_parts(&text(&python("peer_scan.py", &["--help"])), &["--shape BxDxL"]);
+    assert_code(&python("compare/peer_scan.py", &["--shape", "1x2"]), 2);
+    assert_parts(&text(&python("compare/peer_scan.py", &["--help"])), &["--shape BxDxL"]);
 }

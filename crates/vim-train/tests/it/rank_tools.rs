@@ -171,7 +171,7 @@ fn the_share_of_the_exchange_in_a_step_is_shown() {
 
 #[test]
 fn the_comparison_with_a_peer_joins_what_is_written() {
-    let output = python("peer_ddp.py", &["--selftest"]);
+    let output = python("compare/peer_ddp.py", &["--selftest"]);
     assert_code(&output, 0);
     assert_eq!(stdout(&output), "peer_ddp: ok\n");
     let folder = tempfile::tempdir().unwrap();
@@ -179,16 +179,16 @@ fn the_comparison_with_a_peer_joins_what_is_written() {
     let (ours, theirs) = (path("ours.json"), path("theirs.jsonl"));
     assert_code(&scaling(&["--gpus", "1", "--batch", "2", "-o", &ours]), 0);
     std::fs::write(&theirs, "").unwrap();
-    let output = python("peer_ddp.py", &["--table", &ours, &theirs]);
+    let output = python("compare/peer_ddp.py", &["--table", &ours, &theirs]);
     assert_code(&output, 0);
     assert_parts(
         &stdout(&output),
         &["| efficiency | MiB each |", " zoh f32 | 1 | 2 | ", "| 1.0000 |"],
     );
     // What is wrong is said before anything is looked for.
-    let script = repository("scripts/compare_ddp.sh");
+    let script = repository("scripts/compare/compare_ddp.sh");
     let run = |args: &[&str]| Command::new(&script).args(args).output().unwrap();
-    assert_parts(&stdout(&run(&["--help"])), &["scripts/compare_ddp.sh --size small"]);
+    assert_parts(&stdout(&run(&["--help"])), &["scripts/compare/compare_ddp.sh --size small"]);
     for args in [&["--dtype", "f16"][..], &["--size", "huge"], &["--gpus"], &["x"]] {
         let output = run(args);
         assert_says(&output, 2, &["error: "]);

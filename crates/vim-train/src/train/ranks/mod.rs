@@ -6,7 +6,6 @@
 //! on its shards of the batch; rank 0 alone opens the run's folder and writes there. On several
 //! nodes each has a supervisor, which meet before they start ranks, and end alike.
 
-mod ends;
 mod nodes;
 mod supervisor;
 mod team;

@@ -15,8 +15,7 @@ use vim_run::signals::StopRequest;
 use vim_run::{EXIT, ExitRecord, LOG, Log, Resume, host_name, slurm_job, write_exit_in};
 use vim_slurm::SlurmConfig;
 
-use super::ends::{Ends, RankEnd, Verdict, ending};
-use super::nodes::NodePlace;
+use super::nodes::{Ends, GRACE, NodePlace, RankEnd, Verdict, ending};
 use super::{LOCAL_RANKS, Member, RankError};
 use crate::config::Config;
 use crate::error::{Error, code};
@@ -24,9 +23,7 @@ use crate::train::job_attempt::{JobAttempt, Successor};
 
 /// The file by which rank 0 says that the run's folder is its own.
 pub(super) const OPENED: &str = "opened";
-/// How long the other ranks have to end after the first one.
-pub(super) const GRACE: Duration = Duration::from_secs(10);
-/// The same after one of them was killed: a GPU that reads another one's memory waits for a dead
+/// [`GRACE`] after a rank was killed: a GPU that reads another one's memory waits for a dead
 /// rank for ever. A save that takes longer is lost, as by any kill.
 const KILLED_GRACE: Duration = Duration::from_secs(2);
 /// The signals that [`StopRequest`] receives.
@@ -175,7 +172,7 @@ impl Supervisor {
         }
     }
 
-    /// Starts `member`, one of so many `ranks` on this machine. Rank 0 writes to this process's
+    /// Starts `member`, one of `ranks` ranks on this machine. Rank 0 writes to this process's
     /// streams where `lead_tells`, else to stdout alone.
     pub(super) fn start(member: &Member, ranks: usize, lead_tells: bool) -> Result<Started, Error> {
         let program = env::current_exe().map_err(Error::io("find", "this program"))?;
@@ -295,7 +292,7 @@ impl Supervisor {
 
     /// Removes the folder where the ranks have met.
     fn clean(&self) {
-        // What stays is of no use to anybody, and small.
+        // What stays is small, and nothing reads it.
         let _ = fs::remove_dir_all(&self.rendezvous.folder);
         if let Some(all) = self.rendezvous.folder.parent() {
             let _ = fs::remove_dir(all);

@@ -10,7 +10,8 @@ use std::time::Instant;
 use clap::Args;
 use vim_comm::{Comm, Place, Rendezvous};
 
-use super::supervisor::{GRACE, PAUSE, Started, Supervisor, end, ended};
+use super::nodes::GRACE;
+use super::supervisor::{PAUSE, Started, Supervisor, end, ended};
 use super::{Member, Rank};
 use crate::config::{Config, DevicesConfig};
 use crate::device::{SelectedDevice, threads};

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Draw docs/figures/resolution.svg from docs/figures/resolution.json: pixels a second against resolution.
 
-    scripts/draw_resolution.py --from DIR    take what compare_resolution.sh measured, then draw
-    scripts/draw_resolution.py               draw
-    scripts/draw_resolution.py --check       change nothing; exit 1 if the figure is out of date
+    scripts/compare/draw_resolution.py --from DIR    take what compare_resolution.sh measured, then draw
+    scripts/compare/draw_resolution.py               draw
+    scripts/compare/draw_resolution.py --check       change nothing; exit 1 if the figure is out of date
 
 A model whose time grows with the number of pixels is a level line, one whose time grows with their square falls.
 """
@@ -14,7 +14,7 @@ import pathlib
 import sys
 from xml.sax.saxutils import escape
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "docs/figures/resolution.json"
 FIGURE = ROOT / "docs/figures/resolution.svg"
 
@@ -49,7 +49,7 @@ def taken(folder):
         for name, record in points
     ]
     rows.sort(key=lambda row: row["image_size"])
-    return {**around, "command": "scripts/compare_resolution.sh --out DIR", "precision": "bf16", "rows": rows}
+    return {**around, "command": "scripts/compare/compare_resolution.sh --out DIR", "precision": "bf16", "rows": rows}
 
 
 def drawing(data):
@@ -127,7 +127,7 @@ def main():
     wanted = drawing(json.loads(DATA.read_text()))
     if not FIGURE.exists() or FIGURE.read_text() != wanted:
         if words == ["--check"]:
-            sys.exit("out of date: docs/figures/resolution.svg; run scripts/draw_resolution.py")
+            sys.exit("out of date: docs/figures/resolution.svg; run scripts/compare/draw_resolution.py")
         FIGURE.write_text(wanted)
         print("wrote: docs/figures/resolution.svg")
 

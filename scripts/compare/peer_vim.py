@@ -495,7 +495,7 @@ def selftest():
     times = clock(lambda: None, 4, 1, 3, lambda: None)
     assert times["throughput"]["images"] == 12 and times["latency"]["min_ms"] <= times["latency"]["median_ms"], times
     tested = ["vim"]
-    fixtures = pathlib.Path(__file__).resolve().parent.parent / "crates/vim-model/tests/fixtures"
+    fixtures = pathlib.Path(__file__).resolve().parents[2] / "crates/vim-model/tests/fixtures"
     if (fixtures / "a_mid.npz").is_file():
         check_published(fixtures)
         tested.append("the published model's arrays")

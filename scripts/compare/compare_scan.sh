@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The scan of vim-train and of mamba-ssm on one GPU, at the same shapes, side by side.
 #
-#   scripts/compare_scan.sh                                        Vim-Ti's shape in f32 and bf16
-#   scripts/compare_scan.sh --dtype bf16 128x384x197 8x384x1025    BxDxL, as many as wanted
-#   scripts/compare_scan.sh --methods zoh,bilinear --device 1 --trials 50
-#   scripts/compare_scan.sh --out measured                         keeps measured/ours.json and theirs.jsonl
+#   scripts/compare/compare_scan.sh                                        Vim-Ti's shape in f32 and bf16
+#   scripts/compare/compare_scan.sh --dtype bf16 128x384x197 8x384x1025    BxDxL, as many as wanted
+#   scripts/compare/compare_scan.sh --methods zoh,bilinear --device 1 --trials 50
+#   scripts/compare/compare_scan.sh --out measured                         keeps measured/ours.json and theirs.jsonl
 #
 # Needs a CUDA GPU; vim-train built with --features cuda (VIM_TRAIN=path, else target/release/vim-train, else
 # the one in PATH); and Python (PYTHON=path, else python3) with torch and mamba-ssm.
@@ -37,7 +37,7 @@ done
 python=${PYTHON:-python3}
 vim_train=${VIM_TRAIN:-}
 if [ -z "$vim_train" ]; then
-  vim_train=$here/../target/release/vim-train
+  vim_train=$here/../../target/release/vim-train
   [ -x "$vim_train" ] || vim_train=$(command -v vim-train) ||
     fail "no vim-train: cargo build --release --features cuda, or set VIM_TRAIN" 69
 fi

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The transform of vim-data and those of Pillow, timm and torch's DataLoader on one core, side by side.
 #
-#   scripts/compare_loader.sh                       everything; installs torch, which is large
-#   scripts/compare_loader.sh --no-torch            Pillow alone
-#   scripts/compare_loader.sh --rounds 6            measures 6 times by turns; the best of each case counts
-#   scripts/compare_loader.sh --out measured        keeps measured/ours.jsonl and theirs.jsonl
+#   scripts/compare/compare_loader.sh                       everything; installs torch, which is large
+#   scripts/compare/compare_loader.sh --no-torch            Pillow alone
+#   scripts/compare/compare_loader.sh --rounds 6            measures 6 times by turns; the best of each case counts
+#   scripts/compare/compare_loader.sh --out measured        keeps measured/ours.jsonl and theirs.jsonl
 #
 # Needs cargo, cmake, nasm and a C compiler; and Python, in an environment of its own that it makes in the
 # user's cache folder from PyPI (PYTHON=path takes one that has pillow, torch, torchvision and timm instead).
@@ -46,7 +46,7 @@ out=${out:-$scratch/out}
 mkdir -p "$out"
 rm -f "$out"/{ours,theirs}.jsonl
 
-cd "$here/.."
+cd "$here/../.."
 cargo build --release --locked -p vim-data --features turbo --example transform_speed
 ours=${CARGO_TARGET_DIR:-target}/release/examples/transform_speed
 "$python" "$here/peer_loader.py" make "$scratch/images"

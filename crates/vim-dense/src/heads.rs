@@ -1,14 +1,13 @@
-//! The decode head: UperNet.
+//! The heads of a segmenter, and their dropout of whole channels: UperNet, which decodes, and the
+//! auxiliary head, which training alone reads.
 
 use burn::module::Module;
-use burn::tensor::Tensor;
+use burn::tensor::{FloatDType, Tensor, TensorData};
 use vim_kernels::KernelError;
-use vim_model::{Draw, Scope};
+use vim_model::{Draw, Scope, keyed, unit};
 
-use crate::conv::{Classify, ConvModule};
-use crate::dropout::{Place, dropout};
+use crate::conv::{Classify, ConvModule, Pass};
 use crate::error::DenseError;
-use crate::pass::Pass;
 use crate::pyramid::Levels;
 use crate::resize::{adaptive_pool, resize};
 
@@ -158,4 +157,123 @@ impl UperHead {
 fn size_of(x: &Tensor<4>) -> [usize; 2] {
     let [_, height, width, _] = x.dims();
     [height, width]
+}
+
+/// One convolution and logits, at the stride of its input.
+///
+/// # Source
+///
+/// Long et al. 2015; `FCNHead` of mmsegmentation 0.29 with one convolution.
+#[derive(Module, Debug)]
+pub struct FcnHead {
+    /// One: 3×3, `M` → `C`.
+    pub convs: Vec<ConvModule>,
+    /// `C` → `K`.
+    pub conv_seg: Classify,
+}
+
+impl FcnHead {
+    /// For a level of `inputs` channels, `channels` inside, and `classes`.
+    pub(crate) fn init(scope: &Scope<'_>, inputs: usize, channels: usize, classes: usize) -> Self {
+        let first = scope.child("convs").child("0");
+        Self {
+            convs: vec![ConvModule::init(&first, [inputs, channels], 3)],
+            conv_seg: Classify::init(&scope.child("conv_seg"), channels, classes),
+        }
+    }
+
+    /// The logits of each shard, `[B, H, W, M]` to `[B, H, W, K]`. `rate` is that of dropout.
+    pub(crate) fn forward(
+        models: &[&Self],
+        mut xs: Vec<Tensor<4>>,
+        pass: Pass<'_>,
+        rate: f64,
+        draws: &[Option<Draw>],
+    ) -> Result<Vec<Tensor<4>>, DenseError> {
+        for i in 0..models.first().map_or(0, |model| model.convs.len()) {
+            let convs: Vec<_> = models.iter().map(|model| &model.convs[i]).collect();
+            xs = pass.conv(&convs, xs, "auxiliary_head.convs")?;
+        }
+        let shards = models.iter().zip(xs).zip(draws);
+        let logits = shards.map(|((model, x), &draw)| {
+            Ok(model.conv_seg.forward(dropout(x, rate, draw, Place::Auxiliary))?)
+        });
+        logits.collect()
+    }
+}
+
+/// The heads, which draw each for itself.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Decode,
+    Auxiliary,
+}
+
+/// `x`, `[B, H, W, C]`, with each channel of an image set to 0 with probability `rate`, and the
+/// others scaled by 1/(1 − rate). A function of the draw and of the image's place in the whole
+/// batch.
+///
+/// # Source
+///
+/// Tompson et al. 2015; `torch.nn.Dropout2d`.
+fn dropout(x: Tensor<4>, rate: f64, draw: Option<Draw>, place: Place) -> Tensor<4> {
+    let Some(Draw { seed, first }) = draw.filter(|_| rate > 0.0) else { return x };
+    let [batch, _, _, channels] = x.dims();
+    let factors: Vec<f32> = (first..first + batch)
+        .flat_map(|image| factors(seed, image, rate, channels, place))
+        .collect();
+    let factors =
+        Tensor::<4>::from_data(TensorData::new(factors, [batch, 1, 1, channels]), &x.device());
+    let dtype = FloatDType::from(x.dtype());
+    x * factors.cast(dtype)
+}
+
+fn factors(seed: u64, image: usize, rate: f64, channels: usize, place: Place) -> Vec<f32> {
+    let place = match place {
+        Place::Decode => 0,
+        Place::Auxiliary => 1_u64 << 32,
+    };
+    let mut rng = keyed(b"vim-dense: drops", seed, place + image as u64);
+    let kept = (1.0 / (1.0 - rate)) as f32;
+    (0..channels).map(|_| if unit(&mut rng) < rate { 0.0 } else { kept }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::*;
+
+    #[test]
+    fn whole_channels_are_dropped_and_the_mean_is_kept() {
+        let (rate, channels) = (0.3, 20_000);
+        let factors = factors(5, 2, rate, channels, Place::Decode);
+        let dropped = factors.iter().filter(|&&factor| factor == 0.0).count();
+        // Five standard deviations of the binomial.
+        assert!(dropped.abs_diff(6_000) < 325, "{dropped}");
+        assert!(factors.iter().all(|&factor| factor == 0.0 || factor == (1.0 / 0.7_f64) as f32));
+        let x = Tensor::<4>::ones([2, 3, 2, 8], &Device::flex());
+        let y = dropout(x, 0.5, Some(Draw { seed: 1, first: 0 }), Place::Decode);
+        let y: Vec<f32> = y.into_data().iter().collect();
+        for (image, pixels) in y.chunks(6 * 8).enumerate() {
+            assert!(pixels.chunks(8).all(|pixel| pixel == &pixels[..8]), "image {image}");
+        }
+    }
+
+    #[test]
+    fn a_draw_has_its_key_and_is_the_same_in_parts() {
+        let of = |seed, image, place| factors(seed, image, 0.5, 64, place);
+        let one = of(1, 1, Place::Decode);
+        assert_eq!(one, of(1, 1, Place::Decode));
+        assert_ne!(one, of(2, 1, Place::Decode));
+        assert_ne!(one, of(1, 2, Place::Decode));
+        assert_ne!(one, of(1, 1, Place::Auxiliary));
+        let device = Device::flex();
+        let ones = |batch| Tensor::<4>::ones([batch, 1, 1, 16], &device);
+        let draw = |first| Some(Draw { seed: 9, first });
+        let whole = dropout(ones(4), 0.4, draw(0), Place::Decode);
+        let part = dropout(ones(2), 0.4, draw(2), Place::Decode);
+        let expected: Vec<f32> = whole.narrow(0, 2, 2).into_data().iter().collect();
+        assert_eq!(part.into_data().iter::<f32>().collect::<Vec<_>>(), expected);
+    }
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Exports weights and checks that PyTorch computes the same from them as vim-train does.
 
-    python3 scripts/check_export.py WEIGHTS [--vim-train target/release/vim-train] [--tolerance 1e-4]
-    python3 scripts/check_export.py WEIGHTS --config FILE.toml       of a segmenter or detector; a run has a config.toml
+    python3 scripts/compare/check_export.py WEIGHTS [--vim-train target/release/vim-train] [--tolerance 1e-4]
+    python3 scripts/compare/check_export.py WEIGHTS --config FILE.toml       of a segmenter or detector; a run has a config.toml
 
 WEIGHTS is anything that `vim-train export` takes. The script exports them to a .pth and loads that with
 torch.load(weights_only=True). Then it imports and exports that file again: the arrays must be the same bits.

@@ -13,7 +13,7 @@ and its children), as other programs may run beside it. "full" is the whole trai
 with floating point, normalised and erased; ours with bytes, as vim-train does the rest on the device.
 `--no-torch` leaves out what needs torch.
 
-Needs Python 3.9 or later, numpy and pillow; for all cases torch, torchvision and timm. scripts/compare_loader.sh
+Needs Python 3.9 or later, numpy and pillow; for all cases torch, torchvision and timm. scripts/compare/compare_loader.sh
 installs them from PyPI.
 """
 

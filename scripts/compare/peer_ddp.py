@@ -10,9 +10,9 @@ With --table it measures nothing and needs no torch: it prints both sides' rows 
 Needs what peer_vim.py needs, and NCCL, which torch brings along. Not measured yet by anybody here.
 
 Examples:
-  torchrun --standalone --nproc-per-node 2 scripts/peer_ddp.py --model vim_tiny,deit_tiny --batch 128,512 >> theirs.jsonl
-  scripts/peer_ddp.py --table ours.json theirs.jsonl
-  scripts/peer_ddp.py --selftest
+  torchrun --standalone --nproc-per-node 2 scripts/compare/peer_ddp.py --model vim_tiny,deit_tiny --batch 128,512 >> theirs.jsonl
+  scripts/compare/peer_ddp.py --table ours.json theirs.jsonl
+  scripts/compare/peer_ddp.py --selftest
 """
 
 import argparse

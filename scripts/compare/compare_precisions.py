@@ -78,7 +78,7 @@ def main():
     parser.add_argument("--keep", help="folder for the runs, which then stay")
     parser.add_argument("--set", action="append", default=[], help="KEY=VALUE for every run")
     args = parser.parse_args()
-    config = str(pathlib.Path(__file__).resolve().parent.parent / "configs/quickstart.toml")
+    config = str(pathlib.Path(__file__).resolve().parents[2] / "configs/quickstart.toml")
     kinds = [("cpu", "f32"), (args.gpu, "f32"), (args.gpu, "bf16")]
     methods = args.methods.split(",")
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # A training step on one GPU and on several: `vim-train bench scaling` and PyTorch's DistributedDataParallel, joined.
 #
-#   scripts/compare_ddp.sh                                              Vim-Ti and DeiT-Ti on 1 and 2 GPUs, batch 128
-#   scripts/compare_ddp.sh --size small --gpus 1,2,4,8 --batch 128,512 --out measured
-#   scripts/compare_ddp.sh --peers vim --dtype f32 --steps 100
+#   scripts/compare/compare_ddp.sh                                              Vim-Ti and DeiT-Ti on 1 and 2 GPUs, batch 128
+#   scripts/compare/compare_ddp.sh --size small --gpus 1,2,4,8 --batch 128,512 --out measured
+#   scripts/compare/compare_ddp.sh --peers vim --dtype f32 --steps 100
 #
 # --batch is images on each GPU. --set goes to ours alone. --out keeps measured/ours.json, theirs.jsonl and table.md.
 #
@@ -37,7 +37,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 case "$dtype" in f32 | tf32 | bf16) ;; *) fail "--dtype $dtype is none of f32, tf32, bf16" 2 ;; esac
-config=$here/../configs/vim_${size}_imagenet.toml
+config=$here/../../configs/vim_${size}_imagenet.toml
 [ -f "$config" ] || fail "--size $size: there is no configs/vim_${size}_imagenet.toml" 2
 IFS=, read -ra worlds <<<"$gpus"
 IFS=, read -ra names <<<"$peers"
@@ -46,7 +46,7 @@ models=$(printf ",%s_$size" "${names[@]}")
 python=${PYTHON:-python3}
 vim_train=${VIM_TRAIN:-}
 if [ -z "$vim_train" ]; then
-  vim_train=$here/../target/release/vim-train
+  vim_train=$here/../../target/release/vim-train
   [ -x "$vim_train" ] || vim_train=$(command -v vim-train) ||
     fail "no vim-train: cargo build --release --features cuda, or set VIM_TRAIN" 69
 fi

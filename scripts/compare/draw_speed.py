@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Draw docs/figures/speed.svg from docs/figures/speed.json, and put its table into the pages that show it.
 
-    scripts/draw_speed.py            write the figure and the tables
-    scripts/draw_speed.py --check    change nothing; exit 1 if one of them is out of date
+    scripts/compare/draw_speed.py            write the figure and the tables
+    scripts/compare/draw_speed.py --check    change nothing; exit 1 if one of them is out of date
 
 speed.json holds measured figures with their date, commit, hardware and command. A figure with two numbers is
 the range of several runs, or of two ways to launch; bars and ratios take the larger one, which is the less
@@ -15,7 +15,7 @@ import re
 import sys
 from xml.sax.saxutils import escape
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 DATA = ROOT / "docs/figures/speed.json"
 FIGURE = ROOT / "docs/figures/speed.svg"
 PAGES = [ROOT / "README.md", ROOT / "docs/benchmarks.md"]
@@ -110,7 +110,7 @@ def main():
             path.write_text(wanted[path])
         print(f"{'out of date' if check else 'wrote'}: {path.relative_to(ROOT)}")
     if check and stale:
-        sys.exit("run scripts/draw_speed.py")
+        sys.exit("run scripts/compare/draw_speed.py")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Whole models on one GPU: `vim-train bench` and PyTorch (mamba-ssm's Vim, timm's DeiT), one after the other, joined.
 #
-#   scripts/compare_train.sh                                            Vim-Ti and DeiT-Ti, 224 px, batch 128, f32
-#   scripts/compare_train.sh --size tiny,small --batch 64,256 --mode train
-#   scripts/compare_train.sh --image-size 224,1248 --batch 8 --mode infer --methods zoh,bilinear --device 1
-#   scripts/compare_train.sh --batch 128,512 --set ssm.series=taylor --peers vim --steps 50 --out measured
+#   scripts/compare/compare_train.sh                                            Vim-Ti and DeiT-Ti, 224 px, batch 128, f32
+#   scripts/compare/compare_train.sh --size tiny,small --batch 64,256 --mode train
+#   scripts/compare/compare_train.sh --image-size 224,1248 --batch 8 --mode infer --methods zoh,bilinear --device 1
+#   scripts/compare/compare_train.sh --batch 128,512 --set ssm.series=taylor --peers vim --steps 50 --out measured
 #
 # --dtype f32|tf32|bf16 is train.precision on our side; on theirs bf16 is autocast, tf32 lets products round as
 # convolutions do by PyTorch's default. --way says how the peers' steps are launched: eager,best by default, where best
@@ -55,7 +55,7 @@ IFS=, read -ra size_list <<<"$sizes"
 IFS=, read -ra pixel_list <<<"$image_sizes"
 models=''
 for size in "${size_list[@]}"; do
-  [ -f "$here/../configs/vim_${size}_imagenet.toml" ] || fail "--size $size: there is no configs/vim_${size}_imagenet.toml" 2
+  [ -f "$here/../../configs/vim_${size}_imagenet.toml" ] || fail "--size $size: there is no configs/vim_${size}_imagenet.toml" 2
   IFS=, read -ra peer_list <<<"$peers"
   for peer in "${peer_list[@]}"; do models=${models:+$models,}${peer}_$size; done
 done
@@ -63,7 +63,7 @@ done
 python=${PYTHON:-python3}
 vim_train=${VIM_TRAIN:-}
 if [ -z "$vim_train" ]; then
-  vim_train=$here/../target/release/vim-train
+  vim_train=$here/../../target/release/vim-train
   [ -x "$vim_train" ] || vim_train=$(command -v vim-train) ||
     fail "no vim-train: cargo build --release --features cuda, or set VIM_TRAIN" 69
 fi
@@ -81,7 +81,7 @@ ours=()
 for size in "${size_list[@]}"; do
   for pixels in "${pixel_list[@]}"; do
     file=$out/ours-$size-$pixels.json
-    "$vim_train" bench "$here/../configs/vim_${size}_imagenet.toml" --device "cuda:$device" --mode "$mode" \
+    "$vim_train" bench "$here/../../configs/vim_${size}_imagenet.toml" --device "cuda:$device" --mode "$mode" \
       --batch "$batches" --methods "$methods" --image-size "$pixels" --warmup "$warmup" --steps "$steps" \
       ${sets[@]+"${sets[@]}"} --force -o "$file" >&2
     ours+=("$file")

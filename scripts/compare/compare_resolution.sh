@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Images a second against resolution on one GPU: Vim-Ti of all methods, and timm's DeiT-Ti eager and compiled, in bf16.
 #
-#   scripts/compare_resolution.sh --out measured             224 to 2048 px, inference and training
-#   scripts/compare_resolution.sh --out measured --pixels 224,1024 --mode infer --methods zoh
+#   scripts/compare/compare_resolution.sh --out measured             224 to 2048 px, inference and training
+#   scripts/compare/compare_resolution.sh --out measured --pixels 224,1024 --mode infer --methods zoh
 #
 # A step has 25 000 to 33 000 tokens at every resolution. --out keeps ours-PX.json and theirs.jsonl; then
-#   scripts/draw_resolution.py --from measured               draws them into the documentation
+#   scripts/compare/draw_resolution.py --from measured               draws them into the documentation
 #
 # Needs a CUDA GPU; vim-train built with --features cuda (VIM_TRAIN=path, else target/release/vim-train, else the one in
 # PATH); and Python (PYTHON=path, else python3) with torch and timm.
@@ -36,7 +36,7 @@ done
 [ -n "$out" ] || fail 'name a folder for what is measured: --out DIR' 2
 vim_train=${VIM_TRAIN:-}
 if [ -z "$vim_train" ]; then
-  vim_train=$here/../target/release/vim-train
+  vim_train=$here/../../target/release/vim-train
   [ -x "$vim_train" ] || vim_train=$(command -v vim-train) ||
     fail "no vim-train: cargo build --release --features cuda, or set VIM_TRAIN" 69
 fi
@@ -53,7 +53,7 @@ for side in "${sides[@]}"; do
   [ "$side" != 224 ] || batch=128
   "${PYTHON:-python3}" "$here/peer_vim.py" --model deit_tiny --way eager,compiled --mode "$mode" --image-size "$side" \
     --batch "$batch" --warmup "$warmup" --steps "$steps" >> "$out/theirs.jsonl"
-  "$vim_train" bench "$here/../configs/vim_tiny_imagenet.toml" --device cuda --mode "$mode" --methods "$methods" \
+  "$vim_train" bench "$here/../../configs/vim_tiny_imagenet.toml" --device cuda --mode "$mode" --methods "$methods" \
     --image-size "$side" --batch "$batch" --warmup "$warmup" --steps "$steps" --set train.precision=bf16 --force \
     -o "$out/ours-$side.json"
 done
