@@ -28,7 +28,7 @@ pub struct SumSpeed {
     pub slowest_ms: f64,
     /// Bytes of a rank's tensor over the time, in 10⁹ a second.
     pub gb_s: f64,
-    /// Bytes that a ring of so many ranks moves over each link, over the time: comparable among
+    /// Bytes that a ring of these ranks moves over each link, over the time: comparable among
     /// numbers of ranks, and with what nccl-tests calls the bus bandwidth.
     pub bus_gb_s: f64,
     /// What the host does for a sum, in microseconds.

@@ -29,8 +29,8 @@ impl TryFrom<Fields> for Place {
 }
 
 impl Place {
-    /// Rank `rank` of nodes with so many ranks each; `None` if there is no such rank, or a node
-    /// without ranks.
+    /// Rank `rank` of nodes with the numbers of ranks `nodes`; `None` if there is no such rank, or
+    /// a node without ranks.
     pub fn new(rank: usize, nodes: Vec<usize>) -> Option<Self> {
         let world = nodes.iter().try_fold(0_usize, |sum, &ranks| sum.checked_add(ranks))?;
         (rank < world && !nodes.contains(&0)).then_some(Self { rank, nodes })

@@ -9,7 +9,7 @@ use cubecl::prelude::*;
 
 /// Units of a cube.
 const UNITS: u32 = 256;
-/// Rows and the result begin at multiples of so many numbers.
+/// Rows and the result begin at multiples of this, in numbers.
 pub(crate) const ALIGNMENT: usize = 64;
 /// Bytes that a unit loads at once.
 const LOAD: usize = 16;

@@ -65,7 +65,7 @@ pub enum LayerProblem {
     #[error("a cycle: {}", chain(.0))]
     Cycle(Vec<PathBuf>),
     /// There are more files than a configuration has.
-    #[error("more than 256 files: a configuration does not extend so many")]
+    #[error("more than 256 files: a configuration extends at most 256")]
     TooMany,
 }
 

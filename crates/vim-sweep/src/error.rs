@@ -55,7 +55,7 @@ pub enum SweepError {
         /// The reason.
         why: String,
     },
-    /// `exclude` matches all of so many runs.
+    /// `exclude` matches all runs, whose number this is.
     #[error("sweep.exclude leaves no run of {0}")]
     AllExcluded(usize),
     /// A key of the grid must not vary.

@@ -214,7 +214,7 @@ impl Library {
     ///
     /// # Safety
     ///
-    /// Both addresses, which may be the same, are of so many numbers on the communicator's device;
+    /// Both addresses, which may be the same, are of `count` numbers on the communicator's device;
     /// so they remain until what is queued on `stream` has run.
     pub(super) unsafe fn all_reduce(
         &self,
@@ -304,7 +304,7 @@ impl Library {
         })
     }
 
-    /// What `calls` queues runs at once. After an error the library is of no use any more.
+    /// What `calls` queues runs at once. After an error the library cannot be used any more.
     pub(super) fn group(&self, calls: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
         // SAFETY: has no arguments; its end is below, on the same thread.
         self.check("a group's begin", unsafe { (self.functions.group_start)() })?;

@@ -10,7 +10,7 @@ use super::pyramid::STRIDES;
 
 /// The size of the patches that [`STRIDES`] are for.
 const PATCH: usize = 16;
-/// Patches have a finest map with so many pixels along a side.
+/// Pixels along a side of a patch in the finest map.
 const FINEST: usize = 4;
 /// Height to width of the anchors.
 pub(crate) const RATIOS: [f64; 3] = [0.5, 1.0, 2.0];
