@@ -90,9 +90,9 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Error> {
         )));
     }
     let open = match config.task {
-        TaskKind::Classification => vim_data::open,
-        TaskKind::Segmentation => vim_data::open_segmentation,
-        TaskKind::Detection => vim_data::open_detection,
+        TaskKind::Classification => vim_data::open::<vim_data::Class>,
+        TaskKind::Segmentation => vim_data::open::<vim_data::LabelMap>,
+        TaskKind::Detection => vim_data::open::<vim_data::ImageObjects>,
     };
     let splits = open(&config.data, config.run.seed)?;
     let size = config.model.image_size;

@@ -48,7 +48,7 @@ pub(super) fn run(args: &EvalArgs, subject: Subject) -> Result<(), Error> {
     let Subject { config, run, weights } = subject;
     threads::start(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
-    let splits = vim_data::open_detection(&config.data, config.run.seed)?;
+    let splits = vim_data::open::<vim_data::ImageObjects>(&config.data, config.run.seed)?;
     let split = match args.split {
         EvalSplit::Test => splits.test,
         EvalSplit::Val => splits.val.ok_or_else(super::no_validation)?,

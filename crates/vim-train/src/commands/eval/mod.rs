@@ -176,7 +176,7 @@ fn evaluate_checkpoint(path: &Path, args: &EvalArgs) -> Result<(), Error> {
     let Subject { config, run, weights } = subject;
     threads::start(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
-    let splits = vim_data::open(&config.data, config.run.seed)?;
+    let splits = vim_data::open::<vim_data::Class>(&config.data, config.run.seed)?;
     let split = match args.split {
         EvalSplit::Test => splits.test,
         EvalSplit::Val => splits.val.ok_or_else(no_validation)?,

@@ -186,13 +186,13 @@ impl Task for Classification {
     fn open(config: &Config, device: &Device, comm: &Comm) -> Result<Self, Error> {
         config.model.ssm.scan.resolve(device)?;
         config.train.precision.check(device)?;
-        let splits = vim_data::open(&config.data, config.run.seed)?;
+        let splits = vim_data::open::<vim_data::Class>(&config.data, config.run.seed)?;
         Ok(Self::new(config, splits, comm)?)
     }
 
     fn preflight(config: &Config) -> Result<(Option<Self>, Vec<String>), ConfigError> {
-        let splits =
-            vim_data::dry_run(&config.data, config.run.seed).map_err(ConfigError::of_data)?;
+        let splits = vim_data::dry_run::<vim_data::Class>(&config.data, config.run.seed)
+            .map_err(ConfigError::of_data)?;
         let task = match splits {
             Some(splits) => Some(Self::new(config, splits, &Comm::single())?),
             None => {

@@ -135,12 +135,12 @@ impl Task for Segmentation {
     fn open(config: &Config, device: &Device, comm: &Comm) -> Result<Self, Error> {
         config.model.ssm.scan.resolve(device)?;
         config.train.precision.check(device)?;
-        let splits = vim_data::open_segmentation(&config.data, config.run.seed)?;
+        let splits = vim_data::open::<vim_data::LabelMap>(&config.data, config.run.seed)?;
         Ok(Self::new(config, splits, comm)?)
     }
 
     fn preflight(config: &Config) -> Result<(Option<Self>, Vec<String>), ConfigError> {
-        let splits = vim_data::dry_run_segmentation(&config.data, config.run.seed)
+        let splits = vim_data::dry_run::<vim_data::LabelMap>(&config.data, config.run.seed)
             .map_err(ConfigError::of_data)?;
         let task = match splits {
             Some(splits) => Some(Self::new(config, splits, &Comm::single())?),

@@ -97,9 +97,9 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
     let subject = Subject::of(args, &config);
     let open = match subject {
-        Subject::Classes => vim_data::open,
-        Subject::LabelMaps => vim_data::open_segmentation,
-        Subject::Objects => vim_data::open_detection,
+        Subject::Classes => vim_data::open::<vim_data::Class>,
+        Subject::LabelMaps => vim_data::open::<vim_data::LabelMap>,
+        Subject::Objects => vim_data::open::<vim_data::ImageObjects>,
     };
     let splits = open(&config.data, config.run.seed)?;
     let size = config.model.image_size;
