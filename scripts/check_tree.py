@@ -41,30 +41,8 @@ STALE_LINES, STALE_PART = 100, 0.01
 
 # Files of vim-train outside of config/ and task/ that know which tasks there are, and why. It only gets shorter.
 KNOWS_TASKS = {
-    "commands/bench/subject.rs": "what is timed differs by task",
-    "commands/data/bench.rs": "opens images, pairs and objects by functions of their own",
-    "commands/data/show/mod.rs": "shows classes, label maps or objects",
-    "commands/eval/coco.rs": "writes objects",
-    "commands/eval/detection.rs": "a copy of eval for a task",
-    "commands/eval/mod.rs": "chooses among the copies",
-    "commands/eval/segmentation.rs": "a copy of eval for a task",
-    "commands/eval_golden/detection/mod.rs": "arrays of a detector",
     "commands/eval_golden/mod.rs": "arrays of a classifier",
-    "commands/eval_golden/operations/data.rs": "arrays of a batch of images",
     "commands/eval_golden/operations/optim.rs": "arrays of a segmenter's optimizer",
-    "commands/export.rs": "weights of each task have a type of their own",
-    "commands/images/mod.rs": "refuses what is no classifier",
-    "commands/import.rs": "weights of each task have a type of their own",
-    "commands/predict/detection.rs": "a copy of predict for a task",
-    "commands/predict/mod.rs": "chooses among the copies",
-    "commands/predict/output.rs": "prints what a classifier says",
-    "commands/predict/segmentation.rs": "a copy of predict for a task",
-    "commands/profile/train.rs": "chooses the step by task",
-    "commands/runs/compare.rs": "the scores of all tasks",
-    "commands/sweep/differences.rs": "which tasks have classes to compare",
-    "commands/train.rs": "chooses the training by task",
-    "weights/detector.rs": "loads a detector",
-    "weights/segmenter.rs": "loads a segmenter",
 }
 
 # Words with no meaning outside this project, and what the field says instead.
