@@ -54,7 +54,7 @@ pub(crate) struct ScanPlan {
     /// Whether each segment's steps are counted from its last token: a walk the other way through
     /// the same segments.
     pub(crate) mirrored: bool,
-    /// The first segment that runs: 1 where the first one's end is of no use.
+    /// The first segment that runs: 1 where nothing reads the first one's end.
     pub(crate) first_segment: usize,
     /// States per unit: all of them, or a part if there are more than it can hold.
     pub(crate) states: usize,
