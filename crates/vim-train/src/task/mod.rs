@@ -70,8 +70,8 @@ pub trait Objective {
     /// [`Self::losses`] gets all shards of a rank at once, and else one after the other.
     const JOINT: bool = false;
 
-    /// [`Self::loss`] of the images `range` of each shard, by a model for each: the model itself, or
-    /// of several shards a copy that has gradients of its own.
+    /// [`Self::loss`] of the images `range` of each shard, by a model for each: the model itself
+    /// for one shard, else copies that have gradients of their own.
     fn losses(
         &self,
         models: &[Self::Model],
