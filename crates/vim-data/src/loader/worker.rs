@@ -1,5 +1,5 @@
 //! The tasks of a batch: cut from its plan, made by a thread from files or stored pixels, and
-//! joined again in memory that is used again once nobody holds the batch.
+//! joined again. The memory of a batch is used for another once nobody holds it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fmt, mem, ops::Deref, thread, time::Duration};
@@ -29,7 +29,7 @@ struct Memory {
 }
 
 impl BatchBuffer {
-    pub(super) fn new(bytes: BytesMut, pool: Arc<BufferPool>) -> Self {
+    fn new(bytes: BytesMut, pool: Arc<BufferPool>) -> Self {
         Self(Arc::new(Memory { bytes, pool }))
     }
 
@@ -85,7 +85,7 @@ pub(super) struct BufferPool {
 
 impl BufferPool {
     /// `len` bytes of arbitrary content.
-    pub(super) fn take(&self, len: usize) -> BytesMut {
+    fn take(&self, len: usize) -> BytesMut {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut bytes = free.unwrap_or_default();
         bytes.resize(len, 0);
