@@ -1,5 +1,6 @@
 //! The interface between the model-independent training loop and the tasks.
 
+pub mod batches;
 pub(crate) mod classes;
 pub mod classification;
 mod dense;
@@ -7,10 +8,8 @@ pub mod detection;
 pub(crate) mod frame;
 mod init;
 pub(crate) mod kinds;
-pub mod loaders;
 pub(crate) mod named;
 pub mod segmentation;
-pub mod upload;
 pub mod without_data;
 
 use std::ops::Range;
@@ -70,8 +69,8 @@ pub trait Objective {
     /// [`Self::losses`] gets all shards of a rank at once, and else one after the other.
     const JOINT: bool = false;
 
-    /// [`Self::loss`] of the images `range` of each shard, by a model for each: the model itself, or
-    /// of several shards a copy that has gradients of its own.
+    /// [`Self::loss`] of the images `range` of each shard, by a model for each: the model itself,
+    /// or of several shards a copy that has gradients of its own.
     fn losses(
         &self,
         models: &[Self::Model],
