@@ -8,6 +8,25 @@ use crate::dense::LabelRule;
 use crate::objects::{ImageObjects, ObjectClasses, ObjectError};
 use crate::{error::DataError, statistics::Statistics};
 
+/// The number of an image's class, `0..num_classes`.
+pub type Class = u32;
+
+/// An image as it is stored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// The image, as [`Dataset::encoding`] says.
+    pub image: Vec<u8>,
+    /// Its label map in the same encoding, a byte for each pixel; empty if the images have none.
+    pub labels: Vec<u8>,
+}
+
+impl Sample {
+    /// Bytes of the image and of its label map.
+    pub fn bytes(&self) -> u64 {
+        (self.image.len() + self.labels.len()) as u64
+    }
+}
+
 /// RGB images with one label, one label map or some objects each, readable from any thread in any
 /// order.
 ///
@@ -32,8 +51,8 @@ pub trait Dataset: Send + Sync {
         self.class_names().len()
     }
 
-    /// The class of one image, `0..num_classes`; 0 where it has a label map or objects.
-    fn label(&self, index: usize) -> u32;
+    /// The class of one image; 0 where it has a label map or objects.
+    fn label(&self, index: usize) -> Class;
 
     /// How the images' label maps are to be read, if they have some.
     fn label_maps(&self) -> Option<&LabelMaps> {
@@ -56,15 +75,13 @@ pub trait Dataset: Send + Sync {
     /// Where one image is, for messages and records: a path, or `archive:member`.
     fn name(&self, index: usize) -> String;
 
-    /// Replaces the content of `into` by one image, as [`Dataset::encoding`] says. Its label map,
-    /// if it has one, follows in the same encoding, and then the image's length, eight bytes in
-    /// little endian.
+    /// Replaces the content of `into` by one image and its label map, if it has one.
     ///
     /// A caller that keeps `into` between calls allocates nothing after the largest image.
     ///
     /// # Errors
     /// If it cannot be read. Whether to try again is the caller's decision.
-    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError>;
+    fn read(&self, index: usize, into: &mut Sample) -> Result<(), DataError>;
 
     /// The dataset's own pixel statistics.
     fn statistics(&self) -> Statistics;

@@ -1,18 +1,18 @@
 //! Loads images from disk, or draws them, into batches of bytes: deterministically, in order, in
 //! bounded memory.
 //!
-//! [`open`] turns a [`DataConfig`] into [`Splits`]; a [`Loader`] turns a [`Split`] into
-//! [`Batch`]es. Every random choice is a pure function of a key (the seed, the epoch, the index of
-//! the image), so neither the number of threads nor a restart in the middle of an epoch changes a
-//! single byte.
+//! [`open`] turns a [`DataConfig`] and a kind of [`Annotation`] into [`Splits`]; a [`Loader`] turns
+//! a [`Split`] into [`Batch`]es. Every random choice is a pure function of a key (the seed, the
+//! epoch, the index of the image), so neither the number of threads nor a restart in the middle of
+//! an epoch changes a single byte.
 //!
 //! Pixels stay `u8`, height × width × RGB, until they are on the device, which normalises them by
 //! [`Statistics`].
 //!
 //! ```
-//! use vim_data::{AugmentPreset, DataConfig, Loader, LoaderConfig, Recipe};
+//! use vim_data::{AugmentPreset, Class, DataConfig, Loader, LoaderConfig, Recipe};
 //!
-//! let splits = vim_data::open(&DataConfig::default(), 0)?;
+//! let splits = vim_data::open::<Class>(&DataConfig::default(), 0)?;
 //! let recipe = Recipe::preset(AugmentPreset::Cifar);
 //! let loader = Loader::new(splits.train, LoaderConfig::training(64, [32, 32], 2, 0, recipe))?;
 //! let batch = loader.epoch(0, 0).next().expect("the split is not empty")?;
@@ -46,13 +46,12 @@ pub use coco::{
     COCO_NUMBERS, CocoAnnotations, CocoClassScore, CocoDetections, CocoEvaluation, CocoKind,
     CocoScores, Detection,
 };
-pub use dataset::{Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Progress};
+pub use dataset::{Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Progress, Sample};
 pub use datasets::config::DataConfig;
 pub use datasets::{
-    Cifar, Coco, CocoSources, DatasetKind, PUBLISHED_ARCHIVES, PairSources, Pairs,
-    PublishedArchive, Shapes, ShapesBackground, ShapesConfig, ShapesPart, Sources, Splits, dry_run,
-    dry_run_detection, dry_run_segmentation, known_archive, open, open_coco, open_detection,
-    open_images, open_in, open_pairs, open_segmentation,
+    Annotation, Cifar, Coco, DatasetKind, PUBLISHED_ARCHIVES, Pairs, PublishedArchive, Shapes,
+    ShapesBackground, ShapesConfig, ShapesPart, Sources, Splits, dry_run, known_archive, open,
+    open_coco, open_images, open_in, open_pairs,
 };
 pub use decode::{DecodeError, DecodeLimits, Decoded, Decoder, Header, ImageKind, JpegLibrary};
 pub use dense::{

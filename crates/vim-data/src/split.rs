@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::dataset::{Dataset, Encoding};
+use crate::dataset::{Class, Dataset, Encoding, Sample};
 use crate::error::DataError;
 use crate::statistics::{Normalize, Statistics};
 
@@ -59,12 +59,12 @@ impl Split {
     ///
     /// # Panics
     /// If `position` is past the end.
-    pub fn label(&self, position: usize) -> u32 {
+    pub fn label(&self, position: usize) -> Class {
         self.dataset.label(self.index(position))
     }
 
     /// The image at `position`, as [`Split::encoding`] says: pixels `[H, W, 3]`, or an encoded
-    /// file.
+    /// file. [`Dataset::read`] gives its label map too.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -72,9 +72,9 @@ impl Split {
     /// # Panics
     /// If `position` is past the end.
     pub fn image(&self, position: usize) -> Result<Vec<u8>, DataError> {
-        let mut image = Vec::new();
-        self.dataset.read(self.index(position), &mut image)?;
-        Ok(image)
+        let mut sample = Sample::default();
+        self.dataset.read(self.index(position), &mut sample)?;
+        Ok(sample.image)
     }
 
     /// How [`Split::image`] returns an image.

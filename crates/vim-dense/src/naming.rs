@@ -79,13 +79,57 @@ impl DenseNaming {
     }
 }
 
-/// Replaces `backbone` by itself with the parameters of `state`, which is of a classifier.
-pub(crate) fn load_backbone(
-    backbone: &mut Vim,
-    state: &StateDict,
-    options: LoadOptions,
-) -> Result<LoadReport, Box<StateDictMismatch>> {
-    let (loaded, report) = backbone.clone().load(state, options)?;
-    *backbone = loaded;
-    Ok(report)
+/// Weights in and out of a model on a backbone, under its naming.
+macro_rules! weights_by_name {
+    ($model:ty, $naming:expr) => {
+        impl $model {
+            /// Takes every parameter and running statistic from `state`, under this program's names
+            /// or the original's. What the original deletes keeps its initial values.
+            ///
+            /// # Errors
+            ///
+            /// [`StateDictMismatch`](vim_model::StateDictMismatch) lists every difference that
+            /// `options` does not allow.
+            pub fn load(
+                self,
+                state: &vim_torch::StateDict,
+                options: vim_model::LoadOptions,
+            ) -> Result<(Self, vim_model::LoadReport), Box<vim_model::StateDictMismatch>> {
+                let config = self.backbone_config().clone();
+                $naming.load(self, &config, state, options)
+            }
+
+            /// Takes the backbone's parameters from `state`, which is of a classifier.
+            ///
+            /// `options.head` must allow that its head is left out; `options.class_token` says
+            /// where its class token stands, if it has one, and `options.resize` how positions are
+            /// cut and resized.
+            ///
+            /// # Errors
+            ///
+            /// [`StateDictMismatch`](vim_model::StateDictMismatch) lists every difference that
+            /// `options` does not allow.
+            pub fn load_backbone(
+                mut self,
+                state: &vim_torch::StateDict,
+                options: vim_model::LoadOptions,
+            ) -> Result<(Self, vim_model::LoadReport), Box<vim_model::StateDictMismatch>> {
+                let (backbone, report) = self.backbone.clone().load(state, options)?;
+                self.backbone = backbone;
+                Ok((self, report))
+            }
+
+            /// Every parameter and running statistic under the names of `names`, in the order of
+            /// the modules. The original's names are without what it deletes, and include its
+            /// tables of rotary positions.
+            ///
+            /// # Errors
+            ///
+            /// The path of the first parameter that the original has no counterpart of.
+            pub fn state(&self, names: vim_model::Names) -> Result<vim_model::NamedArrays, String> {
+                $naming.state(self, &self.backbone, names)
+            }
+        }
+    };
 }
+pub(crate) use weights_by_name;

@@ -2,10 +2,10 @@
 
 use std::io::Cursor;
 
-use vim_model::{LoadOptions, LoadReport, NamedArrays, Names, StateDictMismatch, pytorch_key};
-use vim_torch::{ArrayView, StateDict, Value, WriteError, write_mmcv};
+use vim_model::{NamedArrays, Names, pytorch_key};
+use vim_torch::{ArrayView, Value, WriteError, write_mmcv};
 
-use crate::naming::{DenseNaming, load_backbone};
+use crate::naming::{DenseNaming, weights_by_name};
 use crate::segmenter::Segmenter;
 
 /// Our names inside the pyramid, and the original's, where it is a part of the backbone.
@@ -46,49 +46,9 @@ pub fn mmseg_key(path: &str) -> String {
     pytorch_key(path)
 }
 
+weights_by_name!(Segmenter, NAMING);
+
 impl Segmenter {
-    /// Takes every parameter and running statistic from `state`, under this program's names or the
-    /// original's.
-    ///
-    /// # Errors
-    ///
-    /// [`StateDictMismatch`] lists every difference that `options` does not allow.
-    pub fn load(
-        self,
-        state: &StateDict,
-        options: LoadOptions,
-    ) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
-        let config = self.backbone_config().clone();
-        NAMING.load(self, &config, state, options)
-    }
-
-    /// Takes the backbone's parameters from `state`, which is of a classifier.
-    ///
-    /// `options.head` must allow that its head is left out; `options.class_token` says where its
-    /// class token stands, if it has one, and `options.resize` how positions are cut and resized.
-    ///
-    /// # Errors
-    ///
-    /// [`StateDictMismatch`] lists every difference that `options` does not allow.
-    pub fn load_backbone(
-        mut self,
-        state: &StateDict,
-        options: LoadOptions,
-    ) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
-        let report = load_backbone(&mut self.backbone, state, options)?;
-        Ok((self, report))
-    }
-
-    /// Every parameter and running statistic under the names of `names`, in the order of the
-    /// modules. The original's names include its tables of rotary positions.
-    ///
-    /// # Errors
-    ///
-    /// The path of the first parameter that the original has no counterpart of.
-    pub fn state(&self, names: Names) -> Result<NamedArrays, String> {
-        NAMING.state(self, &self.backbone, names)
-    }
-
     /// The bytes of a checkpoint as mmcv saves it, `{"meta": …, "state_dict": …}`, under the
     /// original's names. Every batch normalization says that it has seen `batches`.
     ///

@@ -8,7 +8,7 @@ use vim_kernels::{KernelChoice, KernelError, add_rms_norm};
 
 use crate::config::{MOST_CHANNELS, ModelError, NormKind, VimConfig, check_sizes, conflict, range};
 use crate::init::{Rule, Scope};
-use crate::mixer::{Mixer, MixerConfig};
+use crate::mixer::Mixer;
 use crate::rng::{Draw, keyed, unit};
 
 /// What a [`Block`] is built from.

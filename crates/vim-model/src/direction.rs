@@ -4,118 +4,12 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use vim_kernels::{
-    ConvOptions, DirectionWeights, Discretization, FullScanOptions, KernelError, MAX_FULL_STATES,
-    Precision, ScanOptions, causal_conv1d, full_scan, linear, selective_scan,
+    ConvOptions, DirectionWeights, FullScanOptions, KernelError, Precision, ScanOptions,
+    causal_conv1d, full_scan, linear, selective_scan,
 };
 
-use crate::config::{
-    DtBInit, MOST_CHANNELS, MOST_EXPANDED, ModelError, ONLY_BILINEAR, StateMatrix, VimConfig,
-    check_sizes, range,
-};
+use crate::config::{DtBInit, MixerConfig, ModelError, StateMatrix};
 use crate::init::{Rule, Scope};
-
-/// What a [`Direction`] is built from; [`MixerConfig::direction`](crate::MixerConfig::direction)
-/// makes those of a mixer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DirectionConfig {
-    /// Channels, `D`.
-    pub d_inner: usize,
-    /// States per channel, `N`.
-    pub d_state: usize,
-    /// Taps of the convolution, `W`.
-    pub d_conv: usize,
-    /// Rank of the step's projection, `R`.
-    pub dt_rank: usize,
-    /// What a channel's matrix A may be.
-    pub a: StateMatrix,
-    /// Where the bias of the step starts.
-    pub dt_b_init: DtBInit,
-    /// How the direction scans; `reverse` is from the last token to the first.
-    pub scan_options: ScanOptions,
-}
-
-impl DirectionConfig {
-    /// The forward direction of a Vim-Ti mixer with `d_inner` channels outside and inside.
-    #[must_use]
-    pub fn new(d_inner: usize) -> Self {
-        VimConfig { d_model: d_inner, expand: 1, ..VimConfig::default() }.mixer().direction(false)
-    }
-
-    /// Builds the direction. Its values are a function of `seed`.
-    ///
-    /// # Errors
-    ///
-    /// [`ModelError`] if a size is out of range, if the method cannot scan with a full A, or if
-    /// `device` lacks a kernel that is forced.
-    pub fn init(&self, device: &Device, seed: u64) -> Result<Direction, ModelError> {
-        self.check()?;
-        self.scan_options.choice.resolve(device)?;
-        Ok(self.init_in(&Scope::root(device, seed)))
-    }
-
-    pub(crate) fn check(&self) -> Result<(), ModelError> {
-        let &Self { d_inner, d_state, d_conv, dt_rank, .. } = self;
-        check_sizes([
-            ("d_inner", d_inner, MOST_CHANNELS * MOST_EXPANDED),
-            ("d_state", d_state, usize::MAX),
-            ("dt_rank", dt_rank, MOST_CHANNELS),
-        ])?;
-        if !(2..=4).contains(&d_conv) {
-            return range("d_conv", &d_conv, "2 to 4");
-        }
-        if d_state > 256 {
-            return range("d_state", &d_state, "1 to 256");
-        }
-        if self.a == StateMatrix::Full {
-            let method = self.scan_options.method;
-            if method != Discretization::Bilinear {
-                return range("discretization", &method, ONLY_BILINEAR);
-            }
-            if d_state > MAX_FULL_STATES {
-                let most = format!("1 to {MAX_FULL_STATES} with ssm.a = \"full\"");
-                return range("d_state", &d_state, &most);
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn init_in(&self, scope: &Scope<'_>) -> Direction {
-        let &Self { d_inner, d_state, d_conv, dt_rank, .. } = self;
-        let dt_bias = match self.dt_b_init {
-            DtBInit::InverseSoftplus => Rule::InverseSoftplus,
-            DtBInit::UpstreamZero => Rule::Constant(0.0),
-        };
-        let (conv1d, taps) = (scope.child("conv1d"), Rule::fan_in(d_conv));
-        let (x_proj, x_shape) = (scope.child("x_proj"), [d_inner, dt_rank + 2 * d_state]);
-        let dt_proj = scope.child("dt_proj");
-        Direction {
-            d: Some(scope.param("d", [d_inner], Rule::Constant(1.0))),
-            conv1d: Some(CausalConv1d {
-                weight: conv1d.param("weight", [d_inner, 1, d_conv], taps),
-                bias: conv1d.param("bias", [d_inner], taps),
-            }),
-            x_proj: Some(x_proj.linear(x_shape, Rule::fan_in(d_inner), None)),
-            dt_proj: Some(dt_proj.linear([dt_rank, d_inner], Rule::fan_in(dt_rank), Some(dt_bias))),
-            ..self.init_a_in(scope)
-        }
-    }
-
-    /// A direction with A alone, which takes everything else from another direction.
-    pub(crate) fn init_a_in(&self, scope: &Scope<'_>) -> Direction {
-        let &Self { d_inner, d_state, .. } = self;
-        let full = [d_inner, d_state, d_state];
-        Direction {
-            a_log: scope.param("a_log", [d_inner, d_state], Rule::LogStates),
-            a_off: (self.a == StateMatrix::Full)
-                .then(|| scope.param("a_off", full, Rule::Constant(0.0))),
-            d: None,
-            conv1d: None,
-            x_proj: None,
-            dt_proj: None,
-            scan_options: self.scan_options,
-        }
-    }
-}
 
 /// The parameters of a depthwise convolution along the tokens.
 #[derive(Module, Debug)]
@@ -167,6 +61,60 @@ pub(crate) struct Drive {
 }
 
 impl Direction {
+    /// Builds a direction of a mixer, the one from the last token to the first if `reverse` is set.
+    /// Its values are a function of `seed`.
+    ///
+    /// # Errors
+    ///
+    /// [`ModelError`] as [`MixerConfig::init`].
+    pub fn init(
+        config: &MixerConfig,
+        reverse: bool,
+        device: &Device,
+        seed: u64,
+    ) -> Result<Self, ModelError> {
+        config.check()?;
+        config.ssm.scan.resolve(device)?;
+        Ok(Self::init_in(config, reverse, &Scope::root(device, seed)))
+    }
+
+    pub(crate) fn init_in(config: &MixerConfig, reverse: bool, scope: &Scope<'_>) -> Self {
+        let (d_inner, d_state, dt_rank) = (config.d_inner(), config.d_state, config.dt_rank());
+        let dt_bias = match config.ssm.dt_b_init {
+            DtBInit::UpstreamZero if reverse => Rule::Constant(0.0),
+            DtBInit::UpstreamZero | DtBInit::InverseSoftplus => Rule::InverseSoftplus,
+        };
+        let (conv1d, taps) = (scope.child("conv1d"), Rule::fan_in(config.d_conv));
+        let (x_proj, x_shape) = (scope.child("x_proj"), [d_inner, dt_rank + 2 * d_state]);
+        let dt_proj = scope.child("dt_proj");
+        Self {
+            d: Some(scope.param("d", [d_inner], Rule::Constant(1.0))),
+            conv1d: Some(CausalConv1d {
+                weight: conv1d.param("weight", [d_inner, 1, config.d_conv], taps),
+                bias: conv1d.param("bias", [d_inner], taps),
+            }),
+            x_proj: Some(x_proj.linear(x_shape, Rule::fan_in(d_inner), None)),
+            dt_proj: Some(dt_proj.linear([dt_rank, d_inner], Rule::fan_in(dt_rank), Some(dt_bias))),
+            ..Self::init_a_in(config, reverse, scope)
+        }
+    }
+
+    /// A direction with A alone, which takes everything else from another direction.
+    pub(crate) fn init_a_in(config: &MixerConfig, reverse: bool, scope: &Scope<'_>) -> Self {
+        let (d_inner, d_state) = (config.d_inner(), config.d_state);
+        let full = [d_inner, d_state, d_state];
+        Self {
+            a_log: scope.param("a_log", [d_inner, d_state], Rule::LogStates),
+            a_off: (config.ssm.a == StateMatrix::Full)
+                .then(|| scope.param("a_off", full, Rule::Constant(0.0))),
+            d: None,
+            conv1d: None,
+            x_proj: None,
+            dt_proj: None,
+            scan_options: config.scan_options(reverse),
+        }
+    }
+
     /// Convolves, projects and scans; where [`ScanOptions::reverse`] is set, from the last token
     /// on.
     ///

@@ -45,15 +45,16 @@ mod weights;
 
 pub use block::{Block, BlockConfig, Norm, NormConfig};
 pub use config::{
-    Bimamba, ClassToken, DtBInit, DtRank, GateGradient, ImageSize, LayerScale, ModelError,
-    NormKind, Pool, Preset, REGISTERED, Registered, Rope, SsmConfig, StateMatrix, VimConfig,
+    Bimamba, ClassToken, DtBInit, DtRank, GateGradient, ImageSize, LayerScale, MixerConfig,
+    ModelError, NormKind, Pool, Preset, REGISTERED, Registered, Rope, SsmConfig, StateMatrix,
+    VimConfig,
 };
 pub use cost::{ComponentCost, Cost};
-pub use direction::{CausalConv1d, Direction, DirectionConfig};
+pub use direction::{CausalConv1d, Direction};
 pub use embed::{PatchEmbed, PatchEmbedConfig, PatchProjection};
 pub use features::FeatureError;
 pub use init::{Rule, Scope};
-pub use mixer::{Mixer, MixerConfig};
+pub use mixer::Mixer;
 pub use parameters::{DecayGroups, ParameterInfo, decays, layer_of};
 pub use rng::{Draw, keyed, unit};
 pub use rope::RopeTable;

@@ -4,64 +4,15 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use vim_kernels::{
-    Discretization, KernelChoice, KernelError, Precision, ScanOptions, halved_linear,
-    has_fused_mixer, linear, mixer_inner,
+    KernelChoice, KernelError, Precision, ScanOptions, halved_linear, has_fused_mixer, linear,
+    mixer_inner,
 };
 
-use crate::config::{
-    Bimamba, DtBInit, DtRank, GateGradient, LayerScale, MOST_CHANNELS, MOST_EXPANDED, ModelError,
-    SsmConfig, VimConfig, check_sizes, conflict, range,
-};
-use crate::direction::{Direction, DirectionConfig};
+use crate::config::{Bimamba, GateGradient, LayerScale, MixerConfig, ModelError};
+use crate::direction::Direction;
 use crate::init::{Rule, Scope};
 
-/// What a [`Mixer`] is built from.
-///
-/// ```
-/// use burn::tensor::{Device, Tensor};
-/// use vim_kernels::Discretization;
-/// use vim_model::MixerConfig;
-///
-/// let device = Device::flex();
-/// let discretization = Discretization::Foh;
-/// let config = MixerConfig { d_state: 8, discretization, ..MixerConfig::new(64) };
-/// let mixer = config.init(&device, 0)?;
-/// assert_eq!(mixer.forward(Tensor::zeros([1, 7, 64], &device))?.dims(), [1, 7, 64]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug, PartialEq)]
-pub struct MixerConfig {
-    /// Channels outside the mixer, `M`.
-    pub d_model: usize,
-    /// `D / M`.
-    pub expand: usize,
-    /// States per channel, `N`.
-    pub d_state: usize,
-    /// Taps of the convolution, `W`: 2 to 4.
-    pub d_conv: usize,
-    /// Rank of the step's projection, `R`.
-    pub dt_rank: DtRank,
-    /// How the mixer goes over the tokens.
-    pub bimamba: Bimamba,
-    /// Whether the sum of the two directions of a [`Bimamba::V2`] is halved; `None`: it is.
-    pub divide_out: Option<bool>,
-    /// Gain of every channel at the end.
-    pub layer_scale: LayerScale,
-    /// Mixers on the residual stream: `out_proj` starts smaller by its root.
-    pub depth: usize,
-    /// The method of both directions, unless `ssm` names others.
-    pub discretization: Discretization,
-    /// Numerics of the scan.
-    pub ssm: SsmConfig,
-}
-
 impl MixerConfig {
-    /// The mixer of Vim-Ti with `d_model` channels, alone on its residual stream.
-    #[must_use]
-    pub fn new(d_model: usize) -> Self {
-        VimConfig { d_model, depth: 1, ..VimConfig::default() }.mixer()
-    }
-
     /// Builds the mixer. Its values are a function of `seed`.
     ///
     /// # Errors
@@ -74,26 +25,6 @@ impl MixerConfig {
         Ok(self.init_in(&Scope::root(device, seed)))
     }
 
-    pub(crate) fn check(&self) -> Result<(), ModelError> {
-        check_sizes([
-            ("depth", self.depth, 4096),
-            ("d_model", self.d_model, MOST_CHANNELS),
-            ("expand", self.expand, MOST_EXPANDED),
-        ])?;
-        if let LayerScale::Starts(value) = self.layer_scale
-            && !value.is_finite()
-        {
-            return range("layer_scale", &value, "\"none\" or a finite number");
-        }
-        if self.divide_out == Some(true) && self.bimamba != Bimamba::V2 {
-            let other = format!("model.bimamba = \"{}\"", self.bimamba);
-            let reason = "only \"v2\" halves its sum; leave divide_out out";
-            return conflict("model.divide_out", &true, other, reason);
-        }
-        self.ssm.check(self.discretization, self.bimamba)?;
-        self.direction(false).check()
-    }
-
     pub(crate) fn init_in(&self, scope: &Scope<'_>) -> Mixer {
         let (d_model, d_inner) = (self.d_model, self.d_inner());
         let (in_proj, out_proj) = (scope.child("in_proj"), scope.child("out_proj"));
@@ -102,11 +33,11 @@ impl MixerConfig {
         let at = scope.child("backward");
         Mixer {
             in_proj: in_proj.linear([d_model, 2 * d_inner], Rule::fan_in(d_model), None),
-            forward: self.direction(false).init_in(&scope.child("forward")),
+            forward: Direction::init_in(self, false, &scope.child("forward")),
             backward: match self.bimamba {
                 Bimamba::None => None,
-                Bimamba::V1 => Some(self.direction(true).init_a_in(&at)),
-                Bimamba::V2 => Some(self.direction(true).init_in(&at)),
+                Bimamba::V1 => Some(Direction::init_a_in(self, true, &at)),
+                Bimamba::V2 => Some(Direction::init_in(self, true, &at)),
             },
             out_proj: out_proj.linear([d_inner, d_model], out_rule, None),
             gamma: match self.layer_scale {
@@ -120,75 +51,6 @@ impl MixerConfig {
             divide_out: self.divide_out(),
             precision: Precision::default(),
             recompute: false,
-        }
-    }
-
-    /// One direction of the mixer: the one from the last token to the first if `reverse` is set.
-    #[must_use]
-    pub fn direction(&self, reverse: bool) -> DirectionConfig {
-        let [forward, backward] = self.methods();
-        DirectionConfig {
-            d_inner: self.d_inner(),
-            d_state: self.d_state,
-            d_conv: self.d_conv,
-            dt_rank: self.dt_rank(),
-            a: self.ssm.a,
-            dt_b_init: if reverse { self.ssm.dt_b_init } else { DtBInit::InverseSoftplus },
-            scan_options: ScanOptions {
-                method: if reverse { backward } else { forward },
-                series: self.ssm.series,
-                delta_softplus: true,
-                reverse,
-                choice: self.ssm.scan,
-            },
-        }
-    }
-
-    /// Channels inside the mixer, `D`.
-    #[must_use]
-    pub fn d_inner(&self) -> usize {
-        self.expand * self.d_model
-    }
-
-    /// Rank of the step's projection, `R`.
-    #[must_use]
-    pub fn dt_rank(&self) -> usize {
-        match self.dt_rank {
-            DtRank::Auto => self.d_model.div_ceil(16),
-            DtRank::Rank(rank) => rank,
-        }
-    }
-
-    /// Whether the sum of both ways is halved: in a [`Bimamba::V2`] only.
-    #[must_use]
-    pub fn divide_out(&self) -> bool {
-        self.bimamba == Bimamba::V2 && self.divide_out.unwrap_or(true)
-    }
-
-    /// The methods of the forward and of the backward way.
-    #[must_use]
-    pub fn methods(&self) -> [Discretization; 2] {
-        [self.ssm.method_fwd, self.ssm.method_bwd]
-            .map(|method| method.unwrap_or(self.discretization))
-    }
-}
-
-impl VimConfig {
-    /// The mixer of every block.
-    #[must_use]
-    pub fn mixer(&self) -> MixerConfig {
-        MixerConfig {
-            d_model: self.d_model,
-            expand: self.expand,
-            d_state: self.d_state,
-            d_conv: self.d_conv,
-            dt_rank: self.dt_rank,
-            bimamba: self.bimamba,
-            divide_out: self.divide_out,
-            layer_scale: self.layer_scale,
-            depth: self.depth,
-            discretization: self.discretization,
-            ssm: self.ssm,
         }
     }
 }
@@ -314,9 +176,10 @@ impl Mixer {
 #[cfg(test)]
 mod tests {
     use burn::tensor::TensorData;
+    use vim_kernels::Discretization;
 
     use super::*;
-    use crate::config::Preset;
+    use crate::config::{Preset, VimConfig};
 
     fn wave(shape: [usize; 3], step: f32, device: &Device) -> Tensor<3> {
         let count = shape.iter().product::<usize>();

@@ -35,7 +35,7 @@ pub const CLASSES: &str = "classes.json";
 /// What the tested model says of each test image.
 pub const PREDICTIONS: &str = "predictions.csv";
 
-/// The tested model's scores of each class, of a segmentation.
+/// The tested model's scores of each class, in segmentation and detection.
 pub const PER_CLASS: &str = "per_class.csv";
 
 /// The folder of the checkpoints of the run in `run`.

@@ -8,10 +8,10 @@ use crate::summary::{Group, Summary};
 /// What a class is scored by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClassMeasure {
-    /// Intersection over union, of a segmentation.
+    /// Intersection over union, in segmentation.
     #[default]
     Iou,
-    /// Average precision, of a detection: that of the class's boxes and that of its masks.
+    /// Average precision, in detection: that of the class's boxes and that of its masks.
     Ap,
 }
 
@@ -33,14 +33,14 @@ impl ClassMeasure {
     }
 }
 
-/// The score of each class of a run, as a run of a segmentation or a detection and `eval
-/// --per-class` write it.
+/// The score of each class of a run, as a run of segmentation or detection and `eval --per-class`
+/// write it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassScores {
     /// What the scores are.
     pub measure: ClassMeasure,
-    /// The classes' names, in the order of their numbers; of a detection first of their boxes, then
-    /// of their masks.
+    /// The classes' names, in the order of their numbers; in detection first for boxes, then for
+    /// masks.
     pub names: Vec<String>,
     /// 0 to 1; `None` of a class that has none.
     pub scores: Vec<Option<f64>>,

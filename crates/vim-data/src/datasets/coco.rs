@@ -4,23 +4,31 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
-use std::sync::Arc;
 
 use zip::ZipArchive;
 use zip::result::ZipError;
 
-use super::DataConfig;
 use super::image_files::start_staging;
+use super::{DataConfig, Files, Source, Sources};
 use crate::coco::CocoAnnotations;
-use crate::dataset::{Dataset, Encoding, Fingerprint};
+use crate::dataset::{Class, Dataset, Encoding, Fingerprint, Sample};
 use crate::dense::ClassList;
 use crate::error::{DataError, Location, SourceError};
 use crate::objects::{ImageObjects, ObjectClasses, ObjectError};
 use crate::statistics::Statistics;
 use crate::storage::images::Images;
 use crate::storage::layout::Part;
-use crate::storage::staging::Staging;
 use crate::storage::{EnvPaths, cache};
+
+/// The source of COCO. The classes are found in the annotations.
+pub(super) static SOURCE: Source = Source {
+    class_names: &[],
+    statistics: Statistics::IMAGENET,
+    files: Files::Listed,
+    classes: None,
+    label_maps: None,
+    objects: Some(|config, env_paths| Ok(open_coco(config, env_paths)?.into())),
+};
 
 /// One part of a dataset with COCO's annotations.
 #[derive(Debug)]
@@ -32,31 +40,19 @@ pub struct Coco {
     object_classes: ObjectClasses,
 }
 
-/// The two parts of a dataset with COCO's annotations.
-#[derive(Debug)]
-pub struct CocoSources {
-    /// Trained on: all images with an object that is no crowd.
-    pub train: Coco,
-    /// The published validation images: measured at the end.
-    pub val: Coco,
-    /// Oddities that are no errors, a line each.
-    pub notes: Vec<String>,
-    /// The copying of archives to the node's disk, if there is any.
-    pub staging: Option<Arc<Staging>>,
-}
-
 /// The folder of annotations, and the archive that has it.
 const ANNOTATIONS: &str = "annotations";
 const ANNOTATIONS_ZIP: &str = "annotations_trainval2017.zip";
 /// Most bytes of a file of annotations in an archive; those of COCO's training part are 448 MB.
 const MOST: u64 = 16 << 30;
 
-/// Finds the images and reads the annotations that a configuration of `coco` names.
+/// Finds the images and reads the annotations that a configuration of `coco` names. The training
+/// part has the images with an object that is no crowd.
 ///
 /// # Errors
 /// If a folder or a file is missing, the annotations are not of COCO's format or name an image that
 /// is not there, or the parts differ in their classes.
-pub fn open_coco(config: &DataConfig, env_paths: &EnvPaths) -> Result<CocoSources, DataError> {
+pub fn open_coco(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<Coco>, DataError> {
     let root = config.required_path()?;
     let root = &root.canonicalize().map_err(DataError::io(root))?;
     let mut notes = Vec::new();
@@ -98,7 +94,7 @@ pub fn open_coco(config: &DataConfig, env_paths: &EnvPaths) -> Result<CocoSource
     }
     let halves = &mut [&mut train.images, &mut val.images];
     let staging = start_staging(halves, &mut notes, config.stage, env_paths)?;
-    Ok(CocoSources { train, val, notes, staging })
+    Ok(Sources { train, val, notes, staging })
 }
 
 /// Something is not where the layout has it.
@@ -229,8 +225,8 @@ impl Dataset for Coco {
         &self.classes
     }
 
-    /// Of an image with objects, 0: they have the classes.
-    fn label(&self, _index: usize) -> u32 {
+    /// 0: the objects have the classes.
+    fn label(&self, _index: usize) -> Class {
         0
     }
 
@@ -246,7 +242,7 @@ impl Dataset for Coco {
         self.images.name(self.place(index))
     }
 
-    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
+    fn read(&self, index: usize, into: &mut Sample) -> Result<(), DataError> {
         self.images.read(self.place(index), into)
     }
 

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use super::{DataConfig, DatasetKind, Files, Source, Splits};
+use super::{DataConfig, DatasetKind, Files, Source, Sources};
 use crate::error::{DataError, SourceError, StagingError};
 use crate::statistics::Statistics;
 use crate::storage::EnvPaths;
@@ -16,31 +16,20 @@ use crate::storage::staging::{Stage, Staging};
 pub(super) static SOURCE: Source = Source {
     class_names: &[],
     statistics: Statistics::IMAGENET,
-    files: Files::Images,
-    open: |config, env_paths| {
-        let Sources { train, val, notes, staging } = open_images(config, env_paths)?;
-        Ok(Splits { notes, staging, ..Splits::new(train, val) })
-    },
+    files: Files::Listed,
+    classes: Some(|config, env_paths| Ok(open_images(config, env_paths)?.into())),
+    label_maps: None,
+    objects: None,
 };
-
-/// The two parts of a dataset of files.
-#[derive(Debug)]
-pub struct Sources {
-    /// Trained on.
-    pub train: Images,
-    /// The published validation images: measured at the end.
-    pub val: Images,
-    /// Oddities that are no errors, a line each.
-    pub notes: Vec<String>,
-    /// The copying of archives to the node's disk, if there is any.
-    pub staging: Option<Arc<Staging>>,
-}
 
 /// Finds the images that a configuration of `imagenet` or `folder` names. Reads none.
 ///
 /// # Errors
 /// If there are none, their classes cannot be told or do not agree, or an archive is damaged.
-pub fn open_images(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources, DataError> {
+pub fn open_images(
+    config: &DataConfig,
+    env_paths: &EnvPaths,
+) -> Result<Sources<Images>, DataError> {
     let (val_path, val_labels) = (config.val_path.as_deref(), config.val_labels.as_deref());
     let (train, val) = layout::find(config.required_path()?, val_path, val_labels)?;
     let mut notes = Vec::new();
@@ -55,11 +44,10 @@ pub fn open_images(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources,
         notes.extend(count_notes(&train.index, &val.index));
     }
     let classes = train.index.classes.clone();
-    let val = Images::new(val, classes.clone())?;
-    let train = Images::new(train, classes)?;
-    let mut sources = Sources { train, val, notes, staging: None };
-    sources.stage(config.stage, env_paths)?;
-    Ok(sources)
+    let mut val = Images::new(val, classes.clone())?;
+    let mut train = Images::new(train, classes)?;
+    let staging = start_staging(&mut [&mut train, &mut val], &mut notes, config.stage, env_paths)?;
+    Ok(Sources { train, val, notes, staging })
 }
 
 /// Checks that the labels of `val` can be mapped to the classes of `train`.
@@ -109,15 +97,6 @@ fn count_notes(train: &Index, val: &Index) -> Vec<String> {
             format!("{found} {what}; ImageNet-1k as published has {published}")
         })
         .collect()
-}
-
-impl Sources {
-    /// Starts to copy the archives to the node's disk, or copies them all, as `stage` says.
-    fn stage(&mut self, stage: Stage, env_paths: &EnvPaths) -> Result<(), StagingError> {
-        let Self { train, val, notes, staging } = self;
-        *staging = start_staging(&mut [train, val], notes, stage, env_paths)?;
-        Ok(())
-    }
 }
 
 /// Starts to copy the archives of `parts` to the node's disk, or copies them all, as `stage` says.

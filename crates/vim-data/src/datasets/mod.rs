@@ -2,34 +2,32 @@
 //!
 //! To add a dataset, write a module with a `static SOURCE` ([`Source`]) and a type that implements
 //! [`Dataset`], such as `shapes`; add a variant of [`DatasetKind`] and its row in
-//! [`DatasetKind::source`].
+//! [`DatasetKind::source`]. The source has a function for each [`Annotation`] that the images have.
 
 mod cifar;
 mod coco;
 pub(crate) mod config;
-mod detection;
 mod image_files;
 mod pairs;
-mod segmentation;
 mod shapes;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
-use crate::dataset::{Dataset, Encoding, Fingerprint};
+use crate::dataset::{Class, Dataset, Encoding, Fingerprint, Sample};
+use crate::dense::LabelMap;
+use crate::objects::ImageObjects;
 use crate::storage::{EnvPaths, staging::Staging};
 use crate::{error::DataError, rng, split::Split, statistics::Statistics};
 use config::DataConfig;
 
 pub use cifar::{Cifar, PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
-pub use coco::{Coco, CocoSources, open_coco};
-pub use detection::{dry_run_detection, open_detection};
-pub use image_files::{Sources, open_images};
-pub use pairs::{PairSources, Pairs, open_pairs};
-pub use segmentation::{dry_run_segmentation, open_segmentation};
+pub use coco::{Coco, open_coco};
+pub use image_files::open_images;
+pub use pairs::{Pairs, open_pairs};
 pub use shapes::{Shapes, ShapesBackground, ShapesConfig, ShapesPart};
 
 /// A dataset that can be trained on.
@@ -75,8 +73,8 @@ impl DatasetKind {
             Self::Cifar10 => &cifar::CIFAR10.source,
             Self::Cifar100 => &cifar::CIFAR100.source,
             Self::Imagenet | Self::Folder => &image_files::SOURCE,
-            Self::Ade20k | Self::Pairs => &segmentation::SOURCE,
-            Self::Coco => &detection::SOURCE,
+            Self::Ade20k | Self::Pairs => &pairs::SOURCE,
+            Self::Coco => &coco::SOURCE,
         }
     }
 
@@ -95,40 +93,42 @@ impl DatasetKind {
         !matches!(self.source().files, Files::None)
     }
 
-    /// Whether it is ADE20K, whose classes are known.
-    pub(crate) fn is_ade20k(self) -> bool {
-        self == Self::Ade20k
-    }
-
     /// Whether its images have label maps and nothing else, so that only segmentation can be
     /// trained on them; [`open_pairs`](crate::open_pairs) opens them.
     pub fn has_pairs(self) -> bool {
-        matches!(self.source().files, Files::Pairs)
+        self.source().classes.is_none() && self.source().label_maps.is_some()
     }
 
     /// Whether its images have objects and nothing else, so that only detection can be trained on
     /// them; [`open_coco`](crate::open_coco) opens them.
     pub fn has_objects(self) -> bool {
-        matches!(self.source().files, Files::Objects)
+        self.source().classes.is_none() && self.source().objects.is_some()
     }
 
     /// Whether it is a folder or archives of image files, which [`open_images`] opens.
     pub fn has_image_files(self) -> bool {
-        matches!(self.source().files, Files::Images)
+        self.source().classes.is_some() && matches!(self.source().files, Files::Listed)
     }
 }
 
+/// Opens the parts of a dataset.
+type Open = fn(&DataConfig, &EnvPaths) -> Result<Splits, DataError>;
+
 /// A dataset as it is registered.
 #[derive(Debug)]
-struct Source {
+pub struct Source {
     /// Name of each class, by label; none if the files tell them.
     class_names: &'static [&'static str],
     /// Statistics of the pixels.
     statistics: Statistics,
     /// The files that it is read from.
     files: Files,
-    /// Opens it.
-    open: fn(&DataConfig, &EnvPaths) -> Result<Splits, DataError>,
+    /// Opens it with a class for each image, if there is one.
+    classes: Option<Open>,
+    /// Opens it with a label map for each image, if there is one.
+    label_maps: Option<Open>,
+    /// Opens it with the objects of each image, if they are known.
+    objects: Option<Open>,
 }
 
 /// What is known of a dataset's files before they are opened.
@@ -143,12 +143,66 @@ enum Files {
         /// Images of the training and of the test part, as published.
         images: [usize; 2],
     },
-    /// `data.path` names image files, which are listed.
-    Images,
-    /// `data.path` names image files and label maps.
-    Pairs,
-    /// `data.path` names image files and annotations.
-    Objects,
+    /// `data.path` names image files, which are listed, and their annotations.
+    Listed,
+}
+
+/// What a dataset knows of each image: its [`Class`], its [`LabelMap`] or its [`ImageObjects`].
+/// [`open`] takes one of them.
+pub trait Annotation {
+    /// What opens a dataset with it; `None` if its images do not have it.
+    #[doc(hidden)]
+    fn opener(source: &Source) -> Option<Open>;
+
+    /// The datasets that have it, as a message to those who chose `source` names them.
+    #[doc(hidden)]
+    fn expected(source: &Source) -> &'static str;
+}
+
+impl Annotation for Class {
+    fn opener(source: &Source) -> Option<Open> {
+        source.classes
+    }
+
+    fn expected(source: &Source) -> &'static str {
+        match source.label_maps {
+            Some(_) => {
+                "a dataset with a class for each image; this one's are for each pixel, which \
+                 `task = \"segmentation\"` learns"
+            }
+            None => "a dataset with a class for each image; this one's are for each object",
+        }
+    }
+}
+
+impl Annotation for LabelMap {
+    fn opener(source: &Source) -> Option<Open> {
+        source.label_maps
+    }
+
+    fn expected(_: &Source) -> &'static str {
+        static EXPECTED: LazyLock<String> = LazyLock::new(|| those_with::<LabelMap>("label maps"));
+        &EXPECTED
+    }
+}
+
+impl Annotation for ImageObjects {
+    fn opener(source: &Source) -> Option<Open> {
+        source.objects
+    }
+
+    fn expected(_: &Source) -> &'static str {
+        static EXPECTED: LazyLock<String> = LazyLock::new(|| those_with::<ImageObjects>("objects"));
+        &EXPECTED
+    }
+}
+
+/// The datasets that have an annotation, in words.
+fn those_with<A: Annotation>(what: &str) -> String {
+    let all = DatasetKind::VARIANTS.iter().filter(|kind| A::opener(kind.source()).is_some());
+    let names: Vec<&str> = all.map(|kind| kind.name()).collect();
+    let (last, others) = names.split_last().expect("invariant: `shapes` has every annotation");
+    format!("a dataset with {what}: {} or {last}", others.join(", "))
 }
 
 impl DataConfig {
@@ -181,27 +235,62 @@ impl Splits {
     }
 }
 
-/// Opens the dataset that a configuration names. CIFAR is read into memory whole.
+/// The two parts of a dataset in files.
+#[derive(Debug)]
+pub struct Sources<D> {
+    /// Trained on.
+    pub train: D,
+    /// The published validation images: measured at the end.
+    pub val: D,
+    /// Oddities that are no errors, a line each.
+    pub notes: Vec<String>,
+    /// The copying of archives to the node's disk, if there is any.
+    pub staging: Option<Arc<Staging>>,
+}
+
+impl<D: Dataset + 'static> From<Sources<D>> for Splits {
+    fn from(Sources { train, val, notes, staging }: Sources<D>) -> Self {
+        Self { notes, staging, ..Self::new(train, val) }
+    }
+}
+
+/// Opens the dataset that a configuration names, with the annotation `A` of its images. CIFAR is
+/// read into memory whole.
 ///
 /// With `val_fraction > 0` a stratified share of the training set, drawn from `seed`, becomes the
 /// validation split. Otherwise only `shapes` has one: ImageNet's published validation images are
 /// the test set here, and a checkpoint chosen by them would be measured too well.
 ///
 /// # Errors
-/// If a value is out of range, or the dataset's files are missing, damaged or of another dataset.
-pub fn open(config: &DataConfig, seed: u64) -> Result<Splits, DataError> {
-    open_in(config, seed, &EnvPaths::from_env())
+/// If a value is out of range, the dataset's images do not have the annotation, or its files are
+/// missing, damaged or of another dataset.
+pub fn open<A: Annotation>(config: &DataConfig, seed: u64) -> Result<Splits, DataError> {
+    open_in::<A>(config, seed, &EnvPaths::from_env())
 }
 
 /// [`open`] with explicit folders instead of those of the environment.
 ///
 /// # Errors
 /// As for [`open`].
-pub fn open_in(config: &DataConfig, seed: u64, env_paths: &EnvPaths) -> Result<Splits, DataError> {
+pub fn open_in<A: Annotation>(
+    config: &DataConfig,
+    seed: u64,
+    env_paths: &EnvPaths,
+) -> Result<Splits, DataError> {
     check_fraction(config)?;
     check_path(config)?;
-    let splits = (config.dataset.source().open)(config, env_paths)?;
+    let splits = opener::<A>(config)?(config, env_paths)?;
     hold_out(splits, config, seed)
+}
+
+/// What opens the dataset with the annotation `A`.
+fn opener<A: Annotation>(config: &DataConfig) -> Result<Open, DataError> {
+    let source = config.dataset.source();
+    A::opener(source).ok_or_else(|| DataError::InvalidConfig {
+        key: "data.dataset",
+        value: config.dataset.name().to_owned(),
+        expected: A::expected(source),
+    })
 }
 
 /// What [`open`] would open, without reading files. The images can be counted; those that come from
@@ -210,12 +299,13 @@ pub fn open_in(config: &DataConfig, seed: u64, env_paths: &EnvPaths) -> Result<S
 /// CIFAR is assumed to have as many images as published. `None` if only the files tell the number.
 ///
 /// # Errors
-/// If a value is out of range, or there is no path where one is needed.
-pub fn dry_run(config: &DataConfig, seed: u64) -> Result<Option<Splits>, DataError> {
+/// If a value is out of range, the dataset's images do not have the annotation, or there is no path
+/// where one is needed.
+pub fn dry_run<A: Annotation>(config: &DataConfig, seed: u64) -> Result<Option<Splits>, DataError> {
     check_fraction(config)?;
-    let source = config.dataset.source();
+    let (source, open) = (config.dataset.source(), opener::<A>(config)?);
     let splits = match source.files {
-        Files::None => (source.open)(config, &EnvPaths::default())?,
+        Files::None => open(config, &EnvPaths::default())?,
         Files::Archive { size, images } => {
             config.required_path()?;
             let (kind, class_names) = (config.dataset, owned(source.class_names));
@@ -223,9 +313,7 @@ pub fn dry_run(config: &DataConfig, seed: u64) -> Result<Option<Splits>, DataErr
             let [train, test] = images.map(part);
             Splits::new(train, test)
         }
-        Files::Images => return config.required_path().map(|_| None),
-        Files::Pairs => return Err(segmentation::not_classified(config)),
-        Files::Objects => return Err(detection::not_classified(config)),
+        Files::Listed => return config.required_path().map(|_| None),
     };
     hold_out(splits, config, seed).map(Some)
 }
@@ -318,15 +406,15 @@ impl Dataset for Outline {
         &self.class_names
     }
 
-    fn label(&self, index: usize) -> u32 {
-        (index % self.class_names.len()) as u32
+    fn label(&self, index: usize) -> Class {
+        (index % self.class_names.len()) as Class
     }
 
     fn name(&self, index: usize) -> String {
         format!("{} image {index}", self.kind.name())
     }
 
-    fn read(&self, _index: usize, _into: &mut Vec<u8>) -> Result<(), DataError> {
+    fn read(&self, _index: usize, _into: &mut Sample) -> Result<(), DataError> {
         Err(DataError::MissingPath { dataset: self.kind.name() })
     }
 

@@ -1,18 +1,45 @@
 //! Pairs of an image and a label map in files.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
-use super::DataConfig;
 use super::image_files::start_staging;
-use crate::dataset::{Dataset, Encoding, Fingerprint, LabelMaps};
-use crate::dense::{ClassList, LabelRule, PairBytes};
+use super::{DataConfig, DatasetKind, Files, Source, Sources};
+use crate::dataset::{Class, Dataset, Encoding, Fingerprint, LabelMaps, Sample};
+use crate::dense::{ClassList, LabelRule};
 use crate::error::{DataError, SourceError};
 use crate::statistics::Statistics;
 use crate::storage::halves::{self, Half, HalfOf};
 use crate::storage::images::Images;
 use crate::storage::layout::Part;
-use crate::storage::staging::Staging;
 use crate::storage::{EnvPaths, cache};
+
+/// The source of pairs. Their classes are in a list beside the files, or published.
+pub(super) static SOURCE: Source = Source {
+    class_names: &[],
+    statistics: Statistics::IMAGENET,
+    files: Files::Listed,
+    classes: None,
+    label_maps: Some(|config, env_paths| Ok(open_pairs(config, env_paths)?.into())),
+    objects: None,
+};
+
+/// A published dataset of pairs, whose classes are known.
+struct Published {
+    dataset: DatasetKind,
+    name: &'static str,
+    classes: fn() -> ClassList,
+    reduce_zero: bool,
+    /// Pairs of the training and of the validation part.
+    pairs: [usize; 2],
+}
+
+static PUBLISHED: [Published; 1] = [Published {
+    dataset: DatasetKind::Ade20k,
+    name: "ADE20K",
+    classes: ClassList::ade20k,
+    reduce_zero: true,
+    pairs: [20_210, 2_000],
+}];
 
 impl DataConfig {
     /// Colours for classes of these names in pictures: those of `data.classes`, ADE20K's or COCO's
@@ -34,19 +61,6 @@ pub struct Pairs {
     maps: LabelMaps,
 }
 
-/// The two parts of a dataset of pairs.
-#[derive(Debug)]
-pub struct PairSources {
-    /// Trained on.
-    pub train: Pairs,
-    /// The published validation pairs: measured at the end.
-    pub val: Pairs,
-    /// Oddities that are no errors, a line each.
-    pub notes: Vec<String>,
-    /// The copying of archives to the node's disk, if there is any.
-    pub staging: Option<Arc<Staging>>,
-}
-
 /// Name of a list of classes that lies with the data.
 const CLASSES: &str = "classes.txt";
 
@@ -54,20 +68,21 @@ const CLASSES: &str = "classes.txt";
 ///
 /// # Errors
 /// If a folder is missing, a file has no partner, or the classes cannot be told.
-pub fn open_pairs(config: &DataConfig, env_paths: &EnvPaths) -> Result<PairSources, DataError> {
+pub fn open_pairs(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<Pairs>, DataError> {
     let root = config.required_path()?;
     let root = &root.canonicalize().map_err(DataError::io(root))?;
-    let is_ade20k = config.dataset.is_ade20k();
-    let classes = match &config.classes {
-        Some(path) => ClassList::read(path)?,
-        None if is_ade20k => ClassList::ade20k(),
-        None if root.join(CLASSES).is_file() => ClassList::read(&root.join(CLASSES))?,
-        None => {
+    let published = PUBLISHED.iter().find(|published| published.dataset == config.dataset);
+    let classes = match (&config.classes, published) {
+        (Some(path), _) => ClassList::read(path)?,
+        (None, Some(published)) => (published.classes)(),
+        (None, None) if root.join(CLASSES).is_file() => ClassList::read(&root.join(CLASSES))?,
+        (None, None) => {
             let why = "there is none; set `data.classes` to a file with a name a line".to_owned();
             return Err(SourceError::ClassList { path: root.join(CLASSES), why }.into());
         }
     };
-    let rule = LabelRule { reduce_zero: config.reduce_zero_label.unwrap_or(is_ade20k) };
+    let usual = published.is_some_and(|published| published.reduce_zero);
+    let rule = LabelRule { reduce_zero: config.reduce_zero_label.unwrap_or(usual) };
     let mut notes = Vec::new();
     let mut part = |of| -> Result<Pairs, DataError> {
         let mut half = |half| open_half(root, half, of, config, env_paths, &mut notes);
@@ -77,17 +92,17 @@ pub fn open_pairs(config: &DataConfig, env_paths: &EnvPaths) -> Result<PairSourc
         Ok(Pairs { images, label_maps, classes: classes.names.clone(), maps })
     };
     let (mut train, mut val) = (part(HalfOf::Train)?, part(HalfOf::Val)?);
-    if is_ade20k {
-        let counts = [("training", train.len(), 20_210), ("validation", val.len(), 2_000)];
+    if let Some(&Published { name, pairs: [of_train, of_val], .. }) = published {
+        let counts = [("training", train.len(), of_train), ("validation", val.len(), of_val)];
         let differ = counts.into_iter().filter(|(_, found, published)| found != published);
         notes.extend(differ.map(|(what, found, published)| {
-            format!("{found} {what} pairs; ADE20K as published has {published}")
+            format!("{found} {what} pairs; {name} as published has {published}")
         }));
     }
     let halves =
         &mut [&mut train.images, &mut train.label_maps, &mut val.images, &mut val.label_maps];
     let staging = start_staging(halves, &mut notes, config.stage, env_paths)?;
-    Ok(PairSources { train, val, notes, staging })
+    Ok(Sources { train, val, notes, staging })
 }
 
 fn open_half(
@@ -174,8 +189,8 @@ impl Dataset for Pairs {
         &self.classes
     }
 
-    /// Of a pair, 0: its classes are in its label map.
-    fn label(&self, _index: usize) -> u32 {
+    /// 0: the classes are in the label maps.
+    fn label(&self, _index: usize) -> Class {
         0
     }
 
@@ -187,14 +202,9 @@ impl Dataset for Pairs {
         self.images.name(index)
     }
 
-    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
-        let mut labels = Vec::new();
-        self.label_maps.read(index, &mut labels)?;
-        self.images.read(index, into)?;
-        let image = into.len();
-        into.extend_from_slice(&labels);
-        PairBytes::seal(into, image);
-        Ok(())
+    fn read(&self, index: usize, into: &mut Sample) -> Result<(), DataError> {
+        self.label_maps.read_file(index, &mut into.labels)?;
+        self.images.read_file(index, &mut into.image)
     }
 
     fn statistics(&self) -> Statistics {

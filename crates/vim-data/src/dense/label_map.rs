@@ -58,31 +58,6 @@ impl LabelRule {
     }
 }
 
-/// What the bytes of a pair hold: the image, the label map behind it, and the image's length as
-/// eight bytes at the end.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PairBytes<'a> {
-    pub(crate) image: &'a [u8],
-    pub(crate) labels: &'a [u8],
-}
-
-impl<'a> PairBytes<'a> {
-    /// Ends `bytes`, an image of `image` bytes and its label map behind it.
-    pub(crate) fn seal(bytes: &mut Vec<u8>, image: usize) {
-        bytes.extend_from_slice(&(image as u64).to_le_bytes());
-    }
-
-    /// The two parts of what [`Self::seal`] has ended.
-    ///
-    /// # Panics
-    /// If it has not.
-    pub(crate) fn of(bytes: &'a [u8]) -> Self {
-        let (pair, length) = bytes.split_last_chunk::<8>().expect("invariant: a pair is sealed");
-        let (image, labels) = pair.split_at(u64::from_le_bytes(*length) as usize);
-        Self { image, labels }
-    }
-}
-
 /// Why an image and its label map cannot be used. Each text follows the pair's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PairError {

@@ -201,7 +201,7 @@ struct EvalEntry {
     file: String,
 }
 
-/// The evaluation transform, normalised: pixels of `[3, H, W]` at the distance that the note says.
+/// The evaluation transform, normalised: every n-th number of `[3, H, W]`, n as the note says.
 /// `None` if the source image is not in the folder.
 pub(super) fn evaluation(folder: &Folder, entry: &Value) -> Result<Option<Measured>, String> {
     let entry: EvalEntry = read(entry)?;

@@ -3,7 +3,7 @@
 use super::scan::{ClassCount, ScanReport, scan};
 use super::verify::VerifyReport;
 use super::{Finding, ProgressCounter, for_each};
-use crate::dataset::{Dataset, OnProgress};
+use crate::dataset::{Dataset, OnProgress, Sample};
 use crate::datasets::Coco;
 use crate::decode::{DecodeLimits, Decoder};
 use crate::error::DataError;
@@ -69,15 +69,16 @@ pub fn verify_objects(
     watch: OnProgress<'_>,
 ) -> Result<VerifyReport, DataError> {
     let count = ProgressCounter::new(coco.len(), watch);
-    let start = || Ok((Decoder::new(DecodeLimits::default())?, Vec::new(), Pixels::default()));
+    let start =
+        || Ok((Decoder::new(DecodeLimits::default())?, Sample::default(), Pixels::default()));
     let results = for_each(0..coco.len(), workers, &count, &start, &|tools, index| {
-        let (decoder, bytes, image) = tools;
-        if let Err(error) = coco.read(index, bytes) {
+        let (decoder, sample, image) = tools;
+        if let Err(error) = coco.read(index, sample) {
             return Ok((Err(format!("cannot be read: failed to {error}")), 0));
         }
-        let decoded = decode_scene(coco, index, decoder, bytes, image);
+        let decoded = decode_scene(coco, index, decoder, &sample.image, image);
         let checked = decoded.map(|(_, warning)| warning).map_err(|error| error.to_string());
-        Ok((checked, bytes.len() as u64))
+        Ok((checked, sample.bytes()))
     })?;
     let mut report = VerifyReport {
         path: coco.images().root().to_owned(),

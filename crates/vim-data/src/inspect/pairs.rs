@@ -2,7 +2,7 @@
 
 use super::verify::VerifyReport;
 use super::{Finding, ProgressCounter, for_each};
-use crate::dataset::{Dataset, OnProgress};
+use crate::dataset::{Dataset, OnProgress, Sample};
 use crate::datasets::Pairs;
 use crate::decode::{DecodeLimits, Decoder};
 use crate::dense::{LabelMap, PairError};
@@ -23,19 +23,19 @@ pub fn verify_pairs(
     let count = ProgressCounter::new(pairs.len(), watch);
     let start = || {
         let decoder = Decoder::new(DecodeLimits::default())?;
-        Ok((decoder, Vec::new(), Pixels::default(), LabelMap::default()))
+        Ok((decoder, Sample::default(), Pixels::default(), LabelMap::default()))
     };
     let rule = pairs.label_maps().map(|maps| maps.rule).unwrap_or_default();
     let results = for_each(0..pairs.len(), workers, &count, &start, &|tools, index| {
-        let (decoder, bytes, image, map) = tools;
-        if let Err(error) = pairs.read(index, bytes) {
+        let (decoder, sample, image, map) = tools;
+        if let Err(error) = pairs.read(index, sample) {
             return Ok((Err(format!("cannot be read: failed to {error}")), 0));
         }
-        let decoded = decode_pair(pairs, decoder, bytes, image, map);
+        let decoded = decode_pair(pairs, decoder, sample, image, map);
         let checked = decoded.and_then(|warning| {
             PairError::check_labels(map, rule, pairs.num_classes()).map(|()| warning)
         });
-        Ok((checked.map_err(|error| error.to_string()), bytes.len() as u64))
+        Ok((checked.map_err(|error| error.to_string()), sample.bytes()))
     })?;
     let mut report = VerifyReport {
         path: pairs.images().root().to_owned(),

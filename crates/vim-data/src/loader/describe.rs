@@ -3,12 +3,13 @@
 use serde::Serialize;
 
 use super::{Loader, LoaderConfig, Purpose};
+use crate::dataset::{Encoding, Sample};
 use crate::decode::{DecodeLimits, Decoder};
-use crate::dense::{DensePlan, PairBytes};
+use crate::dense::DensePlan;
+use crate::error::DataError;
 use crate::objects::ObjectPlan;
 use crate::transforms::SamplePlan;
 use crate::transforms::recipe::{MixPlan, SampleKey};
-use crate::{dataset::Encoding, error::DataError};
 
 /// One slot of a batch: the image, and what is done to it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -48,18 +49,15 @@ impl Loader {
         let decoder = Decoder::new(DecodeLimits::default())?;
         let LoaderConfig { size, seed, purpose, .. } = &*self.config;
         let dataset = self.split.dataset();
-        let (mut file, mut described) = (Vec::new(), Vec::new());
+        let (mut sample, mut described) = (Sample::default(), Vec::new());
         for group in plan.tasks.iter().flatten() {
             let index = self.split.index(group.position);
             let source = match self.split.encoding() {
                 Encoding::Pixels { size } => size,
                 Encoding::Files => {
-                    dataset.read(index, &mut file)?;
-                    let image = match dataset.label_maps() {
-                        Some(_) => PairBytes::of(&file).image,
-                        None => &file,
-                    };
-                    let header = decoder.header(image).map_err(|error| DataError::BadImage {
+                    dataset.read(index, &mut sample)?;
+                    let header = decoder.header(&sample.image);
+                    let header = header.map_err(|error| DataError::BadImage {
                         name: dataset.name(index),
                         reason: error.to_string(),
                     })?;

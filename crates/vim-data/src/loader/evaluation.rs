@@ -9,8 +9,9 @@ use rayon::prelude::*;
 use super::objects::decode_scene;
 use super::pairs::decode_pair;
 use super::{OnBad, THREAD_PREFIX, worker};
+use crate::dataset::Sample;
 use crate::decode::{DecodeLimits, Decoder};
-use crate::dense::{LabelMap, PairBytes, decode_labels};
+use crate::dense::{LabelMap, decode_labels};
 use crate::error::DataError;
 use crate::objects::ImageObjects;
 use crate::pixels::Pixels;
@@ -47,7 +48,7 @@ pub struct UnreadPair {
     pub name: String,
     /// What is wrong with it.
     pub reason: String,
-    /// Of a pair, its labels, if these could be read.
+    /// The labels of a pair, if these could be read.
     pub labels: Option<Vec<u8>>,
 }
 
@@ -135,13 +136,13 @@ fn read_scene(split: &Split, position: usize) -> Result<EvalScene, UnreadPair> {
     let (index, dataset) = (split.index(position), split.dataset());
     let unread =
         |reason: String| UnreadPair { position, name: dataset.name(index), reason, labels: None };
-    let mut bytes = Vec::new();
-    let read = worker::read(dataset, index, &mut bytes);
+    let mut sample = Sample::default();
+    let read = worker::read(dataset, index, &mut sample);
     read.map_err(|error| unread(format!("cannot be read: failed to {error}")))?;
     let decoder = Decoder::new(DecodeLimits::default());
     let mut decoder = decoder.map_err(|error| unread(error.to_string()))?;
     let mut image = Pixels::default();
-    let (objects, _) = decode_scene(dataset, index, &mut decoder, &bytes, &mut image)
+    let (objects, _) = decode_scene(dataset, index, &mut decoder, &sample.image, &mut image)
         .map_err(|error| unread(error.to_string()))?;
     Ok(EvalScene { position, image, objects })
 }
@@ -154,17 +155,17 @@ fn read(split: &Split, position: usize) -> Result<EvalPair, UnreadPair> {
         let name = dataset.name(index);
         UnreadPair { position, name, reason, labels }
     };
-    let mut bytes = Vec::new();
-    let read = worker::read(dataset, index, &mut bytes);
+    let mut sample = Sample::default();
+    let read = worker::read(dataset, index, &mut sample);
     read.map_err(|error| unread(format!("cannot be read: failed to {error}"), None))?;
     let decoder = Decoder::new(DecodeLimits::default());
     let mut decoder = decoder.map_err(|error| unread(error.to_string(), None))?;
-    match decode_pair(dataset, &mut decoder, &bytes, &mut pair.image, &mut pair.map) {
+    match decode_pair(dataset, &mut decoder, &sample, &mut pair.image, &mut pair.map) {
         Ok(_) => Ok(pair),
         Err(error) => {
-            // Of an image alone that cannot be used the labels count.
+            // Where only the image cannot be used, the labels count.
             let rule = dataset.label_maps().map(|maps| maps.rule).unwrap_or_default();
-            let labels = decode_labels(&mut decoder, PairBytes::of(&bytes).labels, rule).ok();
+            let labels = decode_labels(&mut decoder, &sample.labels, rule).ok();
             Err(unread(error.to_string(), labels.map(|map| map.labels)))
         }
     }

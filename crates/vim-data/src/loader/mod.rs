@@ -1,6 +1,5 @@
 //! Batches of a split: which images each has, as a function of its number. Threads make them.
 
-mod buffer;
 pub(crate) mod config;
 mod describe;
 mod evaluation;
@@ -19,7 +18,6 @@ use crate::transforms::EraseBox;
 use crate::transforms::recipe::{MixKey, MixPlan, OrderKind, Recipe};
 use crate::{dataset::Encoding, error::DataError, rng, split::Split};
 
-pub use buffer::BatchBuffer;
 pub use config::{
     BadTest, BadTrain, CpuAllocation, LOCAL_RANKS, LoaderConfig, MOST_THREADS, OnBad, Purpose,
     Shards, Workers,
@@ -29,6 +27,7 @@ pub use evaluation::{EvalItems, EvalPair, EvalPairs, EvalScene, EvalScenes, Unre
 pub use floors::Floors;
 pub use pipeline::{Batches, THREAD_PREFIX};
 pub use stats::{BadSample, LoaderStage, LoaderStats};
+pub use worker::BatchBuffer;
 
 /// Turns a split into batches.
 #[derive(Clone, Debug)]

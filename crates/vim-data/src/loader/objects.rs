@@ -36,7 +36,7 @@ pub(crate) fn decode_scene(
 }
 
 impl Worker<'_> {
-    /// Makes all draws of the image in `file`, number `index` of the dataset, `[draws, H, W, 3]`;
+    /// Makes all draws of the image in `sample`, number `index` of the dataset, `[draws, H, W, 3]`;
     /// returns the boxes to erase in each and what is to be found there.
     pub(super) fn objects(
         &mut self,
@@ -47,9 +47,9 @@ impl Worker<'_> {
         pixels: &mut [u8],
     ) -> Result<Vec<(Vec<EraseBox>, Targets)>, ObjectError> {
         let Loader { split, config, .. } = self.loader;
-        let Self { decoder, file, source, resizer, stats, .. } = self;
-        stats.bytes += file.len() as u64;
-        let decode = || decode_scene(split.dataset(), index, decoder, file, source);
+        let Self { decoder, sample, source, resizer, stats, .. } = self;
+        stats.bytes += sample.bytes();
+        let decode = || decode_scene(split.dataset(), index, decoder, &sample.image, source);
         let (objects, warning) = stats.timed(LoaderStage::Decode, decode)?;
         stats.decoded += 1;
         stats.warned += u64::from(warning.is_some());

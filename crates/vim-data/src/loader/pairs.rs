@@ -3,14 +3,14 @@
 use super::stats::LoaderStage;
 use super::worker::Worker;
 use super::{Group, Loader};
-use crate::dataset::{Dataset, Encoding};
+use crate::dataset::{Dataset, Encoding, Sample};
 use crate::decode::Decoder;
-use crate::dense::{DenseRecipe, LabelMap, PairBytes, PairError, apply_dense, decode_labels};
+use crate::dense::{DenseRecipe, LabelMap, PairError, apply_dense, decode_labels};
 use crate::pixels::Pixels;
 use crate::transforms::EraseBox;
 use crate::transforms::recipe::SampleKey;
 
-/// Decodes the pair in `bytes`, as a dataset with label maps gives it, and checks that both are of
+/// Decodes the pair in `sample`, as a dataset with label maps gives it, and checks that both are of
 /// one size; returns what the decoder of the image warned of.
 ///
 /// # Panics
@@ -18,23 +18,22 @@ use crate::transforms::recipe::SampleKey;
 pub(crate) fn decode_pair(
     dataset: &dyn Dataset,
     decoder: &mut Decoder,
-    bytes: &[u8],
+    sample: &Sample,
     image: &mut Pixels,
     map: &mut LabelMap,
 ) -> Result<Option<String>, PairError> {
     let rule = dataset.label_maps().expect("invariant: the dataset has label maps").rule;
-    let pair = PairBytes::of(bytes);
     let mut warning = None;
     match dataset.encoding() {
         Encoding::Pixels { size: [height, width] } => {
             (image.height, image.width, map.height, map.width) = (height, width, height, width);
-            pair.image.clone_into(&mut image.data);
-            pair.labels.clone_into(&mut map.labels);
+            image.data.clone_from(&sample.image);
+            map.labels.clone_from(&sample.labels);
             rule.apply(&mut map.labels);
         }
         Encoding::Files => {
-            warning = decoder.decode(pair.image, image)?.warning;
-            *map = decode_labels(decoder, pair.labels, rule).map_err(PairError::Labels)?;
+            warning = decoder.decode(&sample.image, image)?.warning;
+            *map = decode_labels(decoder, &sample.labels, rule).map_err(PairError::Labels)?;
         }
     }
     PairError::check_sizes([image.height, image.width], map.size())?;
@@ -42,8 +41,8 @@ pub(crate) fn decode_pair(
 }
 
 impl Worker<'_> {
-    /// Makes all draws of the pair in `file`, pixels `[draws, H, W, 3]` and labels `[draws, H, W]`;
-    /// returns the boxes to erase in each.
+    /// Makes all draws of the pair in `sample`, pixels `[draws, H, W, 3]` and labels `[draws, H,
+    /// W]`; returns the boxes to erase in each.
     pub(super) fn pairs(
         &mut self,
         recipe: &DenseRecipe,
@@ -54,10 +53,10 @@ impl Worker<'_> {
     ) -> Result<Vec<Vec<EraseBox>>, PairError> {
         let Loader { split, config, .. } = self.loader;
         let size = &config.size;
-        let Self { decoder, file, source, label_map, stats, .. } = self;
+        let Self { decoder, sample, source, label_map, stats, .. } = self;
         let dataset = split.dataset();
-        stats.bytes += file.len() as u64;
-        let decode = || decode_pair(dataset, decoder, file, source, label_map);
+        stats.bytes += sample.bytes();
+        let decode = || decode_pair(dataset, decoder, sample, source, label_map);
         let warning = stats.timed(LoaderStage::Decode, decode)?;
         stats.decoded += 1;
         stats.warned += u64::from(warning.is_some());

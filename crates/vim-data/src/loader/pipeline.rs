@@ -7,9 +7,10 @@ use std::thread::{self, JoinHandle};
 use std::{fmt, mem, ops::Range, time::Instant};
 
 use super::stats::{BadSample, LoaderStage, LoaderStats, Tally};
-use super::worker::{Assembly, Task, Worker, read};
-use super::{Batch, Loader, Order, buffer::BufferPool};
-use crate::{dataset::Encoding, error::DataError};
+use super::worker::{Assembly, BufferPool, Task, Worker, read};
+use super::{Batch, Loader, Order};
+use crate::dataset::{Encoding, Sample};
+use crate::error::DataError;
 
 /// Files that may wait for a worker, per reader.
 const AHEAD: usize = 4;
@@ -59,7 +60,7 @@ struct State {
     /// Number of tasks whose file is being read.
     reading: usize,
     /// Unused buffers of files.
-    spare: Vec<Vec<u8>>,
+    spare: Vec<Sample>,
     making: BTreeMap<u64, Assembly>,
     finished: BTreeMap<u64, Result<(Batch, Vec<BadSample>), DataError>>,
     stats: LoaderStats,
@@ -237,19 +238,19 @@ impl Shared {
     /// The body of a reader: reads files until there are none left, or nobody wants them.
     fn read_ahead(&self) {
         let split = &self.loader.split;
-        while let Some((mut task, mut file)) = self.take_unread() {
+        while let Some((mut task, mut sample)) = self.take_unread() {
             let index = split.index(task.groups[0].position);
             let mut stats = LoaderStats::default();
             // The worker tries again what fails here, and handles the failure.
             let read = stats.timed(LoaderStage::Read, || {
-                shielded(task.batch, || read(split.dataset(), index, &mut file))
+                shielded(task.batch, || read(split.dataset(), index, &mut sample))
             });
             let mut state = self.lock();
             state.stats.add(&stats);
             state.reading -= 1;
             match read {
-                Ok(()) => task.file = Some(file),
-                Err(_) => state.spare.push(file),
+                Ok(()) => task.sample = Some(sample),
+                Err(_) => state.spare.push(sample),
             }
             if !state.stopped {
                 state.loaded.push_back(task);
@@ -261,7 +262,7 @@ impl Shared {
         self.work.notify_all();
     }
 
-    fn take_unread(&self) -> Option<(Task, Vec<u8>)> {
+    fn take_unread(&self) -> Option<(Task, Sample)> {
         let mut state = self.lock();
         loop {
             if state.stopped || (state.unopened.is_empty() && state.tasks.is_empty()) {
@@ -271,8 +272,8 @@ impl Shared {
                 && let Some(task) = state.take(self)
             {
                 state.reading += 1;
-                let file = state.spare.pop().unwrap_or_default();
-                return Some((task, file));
+                let sample = state.spare.pop().unwrap_or_default();
+                return Some((task, sample));
             }
             state = wait(&self.room, state);
         }
@@ -292,7 +293,7 @@ impl Shared {
                 worker.make(&mut task)
             });
             let mut state = self.lock();
-            state.spare.extend(task.file);
+            state.spare.extend(task.sample);
             match made {
                 Ok(made) => {
                     state.stats.add(&made.stats);

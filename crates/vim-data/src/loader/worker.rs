@@ -1,14 +1,14 @@
 //! The tasks of a batch: cut from its plan, made by a thread from files or stored pixels, and
-//! joined again.
+//! joined again in memory that is used again once nobody holds the batch.
 
-use std::{mem, sync::Arc, thread, time::Duration};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, mem, ops::Deref, thread, time::Duration};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
-use super::buffer::{BatchBuffer, BufferPool};
 use super::stats::{BadSample, LoaderStage, LoaderStats};
 use super::{Batch, BatchPlan, Group, Loader, LoaderConfig, OnBad, Purpose};
-use crate::dataset::{Dataset, Encoding};
+use crate::dataset::{Dataset, Encoding, Sample};
 use crate::decode::{DecodeError, DecodeLimits, Decoder};
 use crate::dense::LabelMap;
 use crate::objects::Targets;
@@ -18,6 +18,84 @@ use crate::transforms::recipe::{MixPlan, SampleKey};
 use crate::transforms::resize::{EVAL_CROP, Resizer};
 use crate::transforms::{CropPlan, EraseBox, SamplePlan, Transform};
 use crate::{error::DataError, rng};
+
+/// The pixels of a batch. Once all clones are dropped, the memory returns to the loader.
+#[derive(Clone)]
+pub struct BatchBuffer(Arc<Memory>);
+
+struct Memory {
+    bytes: BytesMut,
+    pool: Arc<BufferPool>,
+}
+
+impl BatchBuffer {
+    pub(super) fn new(bytes: BytesMut, pool: Arc<BufferPool>) -> Self {
+        Self(Arc::new(Memory { bytes, pool }))
+    }
+
+    /// The same memory, not a copy of it.
+    pub fn shared(&self) -> Bytes {
+        Bytes::from_owner(self.clone())
+    }
+}
+
+impl AsRef<[u8]> for BatchBuffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}
+
+impl From<Vec<u8>> for BatchBuffer {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::new(BytesMut::from(Bytes::from(bytes)), Arc::default())
+    }
+}
+
+impl Deref for BatchBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.as_ref()
+    }
+}
+
+impl PartialEq for BatchBuffer {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl fmt::Debug for BatchBuffer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "BatchBuffer({} bytes)", self.len())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.pool.put(std::mem::take(&mut self.bytes));
+    }
+}
+
+/// Buffers that no batch holds.
+#[derive(Debug, Default)]
+pub(super) struct BufferPool {
+    free: Mutex<Vec<BytesMut>>,
+}
+
+impl BufferPool {
+    /// `len` bytes of arbitrary content.
+    pub(super) fn take(&self, len: usize) -> BytesMut {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut bytes = free.unwrap_or_default();
+        bytes.resize(len, 0);
+        bytes
+    }
+
+    fn put(&self, bytes: BytesMut) {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(bytes);
+    }
+}
 
 /// A part of a batch that one thread makes.
 #[derive(Debug)]
@@ -36,8 +114,8 @@ pub(super) struct Task {
     pixels: BytesMut,
     /// The labels to be written, `[slots, H, W]`; empty without label maps.
     label_maps: BytesMut,
-    /// The first group's file, if a reader has read it already.
-    pub(super) file: Option<Vec<u8>>,
+    /// The first group's image, if a reader has read it already.
+    pub(super) sample: Option<Sample>,
 }
 
 /// What a thread made of a [`Task`].
@@ -94,8 +172,18 @@ impl Assembly {
             let slots: usize = groups.iter().map(|group| group.repeats.len()).sum();
             let pixels = buffer.split_to(slots * image_bytes);
             let label_maps = maps.split_to(slots * map_bytes);
-            let (batch, number, file) = (number, task, None);
-            let task = Task { batch, step, epoch, number, first, groups, pixels, label_maps, file };
+            let (batch, number) = (number, task);
+            let task = Task {
+                batch,
+                step,
+                epoch,
+                number,
+                first,
+                groups,
+                pixels,
+                label_maps,
+                sample: None,
+            };
             first += slots;
             task
         });
@@ -164,7 +252,7 @@ const PAUSES: [Duration; 3] =
 pub(super) fn read(
     dataset: &dyn Dataset,
     index: usize,
-    into: &mut Vec<u8>,
+    into: &mut Sample,
 ) -> Result<(), DataError> {
     for pause in PAUSES {
         match dataset.read(index, into) {
@@ -186,7 +274,8 @@ pub(super) struct Worker<'a> {
     /// For images with objects.
     pub(super) resizer: Resizer,
     /// An image as stored.
-    pub(super) file: Vec<u8>,
+    pub(super) sample: Sample,
+    /// The image decoded.
     pub(super) source: Pixels,
     pub(super) label_map: LabelMap,
     pub(super) stats: LoaderStats,
@@ -204,14 +293,14 @@ impl<'a> Worker<'a> {
             decoder: Decoder::new(DecodeLimits::default())?,
             transform: Transform::new(crop_ratio),
             resizer: Resizer::with_filter(Filter::Bilinear),
-            file: Vec::new(),
+            sample: Sample::default(),
             source: Pixels::default(),
             label_map: LabelMap::default(),
             stats: LoaderStats::default(),
         })
     }
 
-    /// Makes the images of a task; leaves an unused buffer in place of its file.
+    /// Makes the images of a task; leaves an unused buffer in place of its sample.
     pub(super) fn make(&mut self, task: &mut Task) -> Result<TaskResult, DataError> {
         let [height, width] = self.loader.config.size;
         let mut pixels = mem::take(&mut task.pixels);
@@ -220,9 +309,9 @@ impl<'a> Worker<'a> {
         let map_bytes = self.loader.config.label_map_bytes();
         let mut result = TaskResult::default();
         let mut slot = task.first;
-        let mut is_read = task.file.is_some();
-        if let Some(file) = &mut task.file {
-            mem::swap(&mut self.file, file);
+        let mut is_read = task.sample.is_some();
+        if let Some(sample) = &mut task.sample {
+            mem::swap(&mut self.sample, sample);
         }
         for group in &task.groups {
             let into = rest.split_off_mut(..3 * height * width * group.repeats.len());
@@ -252,10 +341,10 @@ impl<'a> Worker<'a> {
         let mut index = split.index(group.position);
         for attempt in 0..=REPLACEMENTS {
             let key = SampleKey { seed, epoch, index: index as u64, repeat, attempt };
-            let file = &mut self.file;
+            let sample = &mut self.sample;
             let read = match is_read && attempt == 0 {
                 true => Ok(()),
-                false => self.stats.timed(LoaderStage::Read, || read(dataset, index, file)),
+                false => self.stats.timed(LoaderStage::Read, || read(dataset, index, sample)),
             };
             let images: Result<Vec<Vec<EraseBox>>, String> = match (read, &config.purpose) {
                 (Ok(()), Purpose::Training(_) | Purpose::Evaluation { .. }) => {
@@ -310,7 +399,7 @@ impl<'a> Worker<'a> {
         Err(DataError::TooManyBad { count, draws: count, last: last.unwrap_or_default() })
     }
 
-    /// Makes all draws of the image in `file`, `[draws, H, W, 3]`; returns their plans.
+    /// Makes all draws of the image in `sample`, `[draws, H, W, 3]`; returns their plans.
     fn images(
         &mut self,
         key: SampleKey,
@@ -318,8 +407,9 @@ impl<'a> Worker<'a> {
         into: &mut [u8],
     ) -> Result<Vec<SamplePlan>, DecodeError> {
         let Loader { split, config, .. } = self.loader;
-        let Self { decoder, transform, file, source, stats, .. } = self;
-        stats.bytes += file.len() as u64;
+        let Self { decoder, transform, sample, source, stats, .. } = self;
+        let file = &sample.image;
+        stats.bytes += sample.bytes();
         let stored @ [height, width] = match split.encoding() {
             Encoding::Pixels { size } => size,
             Encoding::Files => {
@@ -370,6 +460,19 @@ impl<'a> Worker<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_goes_back_when_the_last_that_shares_it_is_dropped() {
+        let pool = Arc::new(BufferPool::default());
+        let free = || pool.free.lock().unwrap().len();
+        let buffer = BatchBuffer::new(pool.take(8), Arc::clone(&pool));
+        let (at, shared) = (buffer.as_ptr(), buffer.shared());
+        drop(buffer);
+        assert_eq!((free(), shared.as_ptr(), shared.len()), (0, at, 8));
+        drop(shared);
+        assert_eq!(free(), 1);
+        assert_eq!(pool.take(8).as_ptr(), at);
+    }
 
     // A buffer that grew at each use would be memory lost; one in pieces would be copied.
     #[test]

@@ -14,7 +14,7 @@ pub struct Object {
     pub bbox: [f64; 4],
     /// Pixels that it is said to cover; left out, its mask tells.
     pub area: Option<f64>,
-    /// Whether it stands for many objects: nothing learns from it, and what is found in it counts
+    /// Whether it stands for many objects: nothing learns from it, and a detection in it counts
     /// neither as right nor as wrong.
     pub crowd: bool,
     /// Its pixels.

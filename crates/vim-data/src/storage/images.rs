@@ -10,7 +10,7 @@ use super::halves::{is_zip, unzip};
 use super::index::{Extent, Facts, Index, IndexEntry, base_name};
 use super::staging::{Staged, Staging};
 use super::{cache::CachedIndex, layout::Part};
-use crate::dataset::{Dataset, Encoding, Fingerprint};
+use crate::dataset::{Class, Dataset, Encoding, Fingerprint, Sample};
 use crate::error::{DataError, Location, SourceError};
 use crate::statistics::Statistics;
 
@@ -126,6 +126,19 @@ impl Images {
         matches!(&self.cached.part, Part::Half { root, .. } | Part::Tree { root, .. } if is_zip(root))
     }
 
+    /// Replaces the content of `into` by the file, and compares its checksum if that is known.
+    pub(crate) fn read_file(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
+        self.read_unchecked(index, into)?;
+        if let Some(expected) = self.checksum(index) {
+            let found = crc32c::crc32c(into);
+            if found != expected {
+                let file = self.location(index);
+                return Err(SourceError::Checksum { file, expected, found }.into());
+            }
+        }
+        Ok(())
+    }
+
     /// Replaces the content of `into` by the file, without comparing its checksum.
     pub(crate) fn read_unchecked(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
         self.read_start(index, usize::MAX, into).map(|_| ())
@@ -155,7 +168,7 @@ impl Images {
                 let start = Extent { offset, length: short };
                 self.read_part(container, start, into).map(|()| u64::from(length))
             }
-            None => self.read_file(index, most, into),
+            None => self.read_loose(index, most, into),
         };
         let error = |source| SourceError::Read { file: self.location(index), source }.into();
         read.map_err(error)
@@ -174,7 +187,7 @@ impl Images {
 
     /// Replaces the content of `into` by the first `most` bytes of a file in a folder; gives its
     /// length.
-    fn read_file(&self, index: usize, most: usize, into: &mut Vec<u8>) -> io::Result<u64> {
+    fn read_loose(&self, index: usize, most: usize, into: &mut Vec<u8>) -> io::Result<u64> {
         let file = File::open(self.location(index).path)?;
         into.clear();
         let read = (&file).take(most as u64).read_to_end(into)?;
@@ -224,7 +237,7 @@ impl Dataset for Images {
         &self.classes
     }
 
-    fn label(&self, index: usize) -> u32 {
+    fn label(&self, index: usize) -> Class {
         self.labels[self.entry(index).label as usize]
     }
 
@@ -236,16 +249,8 @@ impl Dataset for Images {
         }
     }
 
-    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
-        self.read_unchecked(index, into)?;
-        if let Some(expected) = self.checksum(index) {
-            let found = crc32c::crc32c(into);
-            if found != expected {
-                let file = self.location(index);
-                return Err(SourceError::Checksum { file, expected, found }.into());
-            }
-        }
-        Ok(())
+    fn read(&self, index: usize, into: &mut Sample) -> Result<(), DataError> {
+        self.read_file(index, &mut into.image)
     }
 
     fn statistics(&self) -> Statistics {

@@ -148,7 +148,7 @@ fn write_shards(
             for chunk in order.chunks(CHUNK) {
                 let read = |&index: &usize| {
                     let mut image = Vec::new();
-                    source.read(index, &mut image).map(|()| (index, image))
+                    source.read_file(index, &mut image).map(|()| (index, image))
                 };
                 let images: Result<Vec<(usize, Vec<u8>)>, DataError> =
                     chunk.par_iter().map(read).collect();

@@ -4,7 +4,8 @@
 use std::{fs, path::Path, process::Command};
 
 use vim_data::{
-    DataConfig, DataError, DatasetKind, Normalize, PUBLISHED_ARCHIVES, Statistics, known_archive,
+    Class, DataConfig, DataError, DatasetKind, Normalize, PUBLISHED_ARCHIVES, Statistics,
+    known_archive,
 };
 
 use crate::fixture::{archive, archives, binary_folder, content, make_archive, open, unpack};
@@ -173,7 +174,7 @@ fn refused(path: &Path, says: &str) -> DataError {
 #[test]
 fn path_is_needed_and_must_exist() {
     let config = DataConfig { dataset: DatasetKind::Cifar100, ..DataConfig::default() };
-    let error = vim_data::open(&config, 0).unwrap_err();
+    let error = vim_data::open::<Class>(&config, 0).unwrap_err();
     assert!(matches!(error, DataError::MissingPath { dataset: "cifar100" }));
     assert!(error.to_string().contains("`data.path` is not set"), "{error}");
 

@@ -84,7 +84,7 @@ fn the_numbers_are_those_computed_by_hand() {
     // precision is 1 at the 67 recalls up to 2/3. At the other four it is one: 34 up to 1/3.
     let ap = (6.0 * 67.0 + 4.0 * 34.0) / 1010.0;
     let at_75 = 67.0 / 101.0;
-    // Of the two small ones both or one: 51 recalls up to one half. What is found in the other
+    // Of the two small ones both or one: 51 recalls up to one half. The detection in the other
     // image is a mistake after them.
     let small = (6.0 + 4.0 * 51.0 / 101.0) / 10.0;
     let recall = (6.0 * 2.0 + 4.0 * 1.0) / 30.0;

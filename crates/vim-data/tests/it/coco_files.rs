@@ -5,8 +5,8 @@ use std::fs;
 
 use serde_json::{Value, json};
 use vim_data::{
-    BadTrain, Batch, DataConfig, DataError, EnvPaths, EvalScene, Loader, LoaderConfig, SourceError,
-    Split, Splits, Stage,
+    BadTrain, Batch, Class, DataConfig, DataError, EnvPaths, EvalScene, ImageObjects, LabelMap,
+    Loader, LoaderConfig, SourceError, Split, Splits, Stage,
 };
 
 use crate::coco_tree::{
@@ -42,14 +42,14 @@ fn folders_and_zips_give_the_same_objects() {
     }
     assert_eq!(fingerprints.len(), 1);
     for refused in [
-        vim_data::open(&config(&folder), 0).map(|_| ()),
-        vim_data::dry_run(&config(&folder), 0).map(|_| ()),
-        vim_data::open_segmentation(&config(&folder), 0).map(|_| ()),
+        vim_data::open::<Class>(&config(&folder), 0).map(|_| ()),
+        vim_data::dry_run::<Class>(&config(&folder), 0).map(|_| ()),
+        vim_data::open::<LabelMap>(&config(&folder), 0).map(|_| ()),
     ] {
         let error = refused.unwrap_err().to_string();
         assert!(error.contains("data.dataset = coco"), "{error}");
     }
-    assert!(vim_data::dry_run_detection(&config(&folder), 0).unwrap().is_none());
+    assert!(vim_data::dry_run::<ImageObjects>(&config(&folder), 0).unwrap().is_none());
 }
 
 #[test]

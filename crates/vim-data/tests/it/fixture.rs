@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{process::Command, sync::OnceLock};
 
 use tempfile::TempDir;
-use vim_data::{DataConfig, DataError, DatasetKind, ShapesConfig, Splits};
+use vim_data::{Class, DataConfig, DataError, DatasetKind, ShapesConfig, Splits};
 
 /// The four archives of `scripts/make_cifar_archive.py`, made once: 230 training and 110 test
 /// images.
@@ -57,7 +57,7 @@ pub(crate) fn unpack(archive: &Path, folder: &Path) {
 /// Opens a CIFAR dataset without a validation split.
 pub(crate) fn open(dataset: DatasetKind, path: &Path) -> Result<Splits, DataError> {
     let path = Some(path.to_owned());
-    vim_data::open(&DataConfig { dataset, path, ..DataConfig::default() }, 0)
+    vim_data::open::<Class>(&DataConfig { dataset, path, ..DataConfig::default() }, 0)
 }
 
 /// Every label and pixel of a dataset's two parts.

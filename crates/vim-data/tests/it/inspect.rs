@@ -4,8 +4,8 @@ use std::{fs, path::Path};
 
 use tempfile::TempDir;
 use vim_data::{
-    DataConfig, Dataset, EnvPaths, Images, PackOptions, Verdict, VerifyOptions, VerifyReport,
-    open_images, pack, scan, verify,
+    DataConfig, Dataset, EnvPaths, Images, PackOptions, Sample, Verdict, VerifyOptions,
+    VerifyReport, open_images, pack, scan, verify,
 };
 
 use crate::{golden, trees::config};
@@ -119,11 +119,11 @@ fn a_file_that_changes_in_place_is_noticed() {
     fs::write(&path, &bytes).unwrap();
 
     let mut changed = images(root.path());
-    let message = changed.read(0, &mut Vec::new()).unwrap_err().to_string();
+    let message = changed.read(0, &mut Sample::default()).unwrap_err().to_string();
     assert!(message.contains("444.jpg") && message.contains("verify --again"), "{message}");
     check(&mut changed, VerifyOptions { again: true, ..OPTIONS });
-    assert!(changed.read(0, &mut Vec::new()).is_ok());
-    assert!(images(root.path()).read(0, &mut Vec::new()).is_ok());
+    assert!(changed.read(0, &mut Sample::default()).is_ok());
+    assert!(images(root.path()).read(0, &mut Sample::default()).is_ok());
 }
 
 #[test]

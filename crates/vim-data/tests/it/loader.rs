@@ -1,14 +1,14 @@
 //! What a loader guarantees: order, keys, coverage.
 
 use vim_data::{
-    AugmentPreset, Batch, CropPlan, Loader, LoaderConfig, Pixels, Recipe, SampleKey, Shards, Split,
-    ops,
+    AugmentPreset, Batch, Class, CropPlan, Loader, LoaderConfig, Pixels, Recipe, SampleKey, Shards,
+    Split, ops,
 };
 
 use crate::fixture::shapes;
 
 fn split() -> Split {
-    vim_data::open(&shapes(101, 0, 5), 0).unwrap().train
+    vim_data::open::<Class>(&shapes(101, 0, 5), 0).unwrap().train
 }
 
 fn loader(workers: usize, seed: u64) -> Loader {

@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vim_data::{AugmentPreset, Batch, DataError, Loader, LoaderConfig, Recipe};
+use vim_data::{AugmentPreset, Batch, Class, DataError, Loader, LoaderConfig, Recipe};
 
 use crate::fixture::shapes;
 use crate::memory::Memory;
@@ -108,7 +108,7 @@ fn entering_late_reads_nothing_before() {
 #[test]
 fn impossible_configurations_are_refused() {
     let new = |batch_size, workers, preset| {
-        let train = vim_data::open(&shapes(20, 0, 5), 0).unwrap().train;
+        let train = vim_data::open::<Class>(&shapes(20, 0, 5), 0).unwrap().train;
         let recipe = Recipe::preset(preset);
         Loader::new(train, LoaderConfig::training(batch_size, [32, 32], workers, 0, recipe))
     };

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::{io, thread, time::Duration};
 
 use vim_data::{
-    DataError, Dataset, Encoding, Fingerprint, Shapes, ShapesConfig, ShapesPart, Split, Statistics,
+    DataError, Dataset, Encoding, Fingerprint, Sample, Shapes, ShapesConfig, ShapesPart, Split,
+    Statistics,
 };
 
 pub(crate) struct Memory {
@@ -75,7 +76,7 @@ impl Dataset for Memory {
         (index % 7) as u32
     }
 
-    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
+    fn read(&self, index: usize, into: &mut Sample) -> Result<(), DataError> {
         self.reads.fetch_add(1, Ordering::SeqCst);
         thread::sleep(self.delay);
         assert_ne!(self.panic_at, Some(index), "the dataset panics");
@@ -85,7 +86,7 @@ impl Dataset for Memory {
             let source = io::Error::other("the disk is away");
             return Err(DataError::Io { path: "disk".into(), source });
         }
-        into.clone_from(&self.images[index]);
+        into.image.clone_from(&self.images[index]);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use vim_data::{DataConfig, EnvPaths, Images, PackOptions, PackReport, Sources, o
 
 use crate::trees::{check, config, open, published, refusal, train, unpacked, val};
 
-fn sources(config: &DataConfig) -> Sources {
+fn sources(config: &DataConfig) -> Sources<Images> {
     open_images(config, &EnvPaths::default()).unwrap()
 }
 

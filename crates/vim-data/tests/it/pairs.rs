@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 use vim_data::{
-    BadTrain, Batch, DataConfig, DataError, DatasetKind, DenseRecipe, EvalPair, EvalPairs, Floors,
-    IGNORED, Loader, LoaderConfig, OnBad, Pixels, Purpose, ShapesBackground, ShapesConfig,
-    SourceError, Split, Splits, Stage, encode_png,
+    BadTrain, Batch, Class, DataConfig, DataError, DatasetKind, DenseRecipe, EvalPair, EvalPairs,
+    Floors, IGNORED, LabelMap, Loader, LoaderConfig, OnBad, Pixels, Purpose, Sample,
+    ShapesBackground, ShapesConfig, SourceError, Split, Splits, Stage, encode_png,
 };
 
 use crate::trees::tar_of;
@@ -26,7 +26,7 @@ fn scenes(background: ShapesBackground) -> Splits {
         background,
         ..ShapesConfig::default()
     };
-    vim_data::open_segmentation(&DataConfig { shapes, ..DataConfig::default() }, 0).unwrap()
+    vim_data::open::<LabelMap>(&DataConfig { shapes, ..DataConfig::default() }, 0).unwrap()
 }
 
 /// A grey PNG of these values.
@@ -51,19 +51,25 @@ fn labels_png(size: [usize; 2], values: &[u8]) -> Vec<u8> {
     grey_png(size, values, png::ColorType::Grayscale, png::BitDepth::Eight)
 }
 
+/// An image and its label map as the dataset gives them.
+fn sample(split: &Split, position: usize) -> Sample {
+    let mut sample = Sample::default();
+    split.dataset().read(split.index(position), &mut sample).unwrap();
+    sample
+}
+
 /// The scenes as files by name, in ADE20K's folders.
 fn files() -> Vec<(String, Vec<u8>)> {
     let Splits { train, test, .. } = scenes(ShapesBackground::Ignored);
     let mut files = Vec::new();
     for (of, word, split) in [("training", "train", &train), ("validation", "val", &test)] {
         for number in 0..split.len() {
-            let pair = split.image(number).unwrap();
-            let (data, rest) = pair.split_at(3 * SIDE * SIDE);
-            let image = Pixels { height: SIDE, width: SIDE, data: data.to_vec() };
+            let Sample { image, labels } = sample(split, number);
+            let image = Pixels { height: SIDE, width: SIDE, data: image };
             let name = format!("ADE_{word}_{:08}", number + 1);
             let root = "ADEChallengeData2016";
             files.push((format!("{root}/images/{of}/{name}.png"), encode_png(&image).unwrap()));
-            let labels = labels_png([SIDE; 2], &rest[..SIDE * SIDE]);
+            let labels = labels_png([SIDE; 2], &labels);
             files.push((format!("{root}/annotations/{of}/{name}.png"), labels));
         }
     }
@@ -114,7 +120,7 @@ fn of_path(path: &Path) -> DataConfig {
 }
 
 fn open(path: &Path) -> Result<Splits, DataError> {
-    vim_data::open_segmentation(&of_path(path), 0)
+    vim_data::open::<LabelMap>(&of_path(path), 0)
 }
 
 fn pairs(split: &Split) -> Vec<EvalPair> {
@@ -149,7 +155,8 @@ fn scenes_are_pinned() {
     let mut hasher = blake3::Hasher::new();
     for split in [&train, &test] {
         (0..split.len()).for_each(|at| {
-            hasher.update(&split.image(at).unwrap());
+            let Sample { image, labels } = sample(split, at);
+            hasher.update(&image).update(&labels).update(&(image.len() as u64).to_le_bytes());
         });
     }
     assert_eq!(hasher.finalize().to_hex()[..16], *"67292fe70f6daa47");
@@ -225,23 +232,24 @@ fn ade20k_knows_its_classes_and_tells_of_missing_pairs() {
         stage: Stage::Off,
         ..DataConfig::default()
     };
-    let splits = vim_data::open_segmentation(&config, 0).unwrap();
+    let splits = vim_data::open::<LabelMap>(&config, 0).unwrap();
     assert_eq!(splits.train.num_classes(), 150);
     let maps = splits.train.dataset().label_maps().unwrap();
     assert_eq!((maps.rule.reduce_zero, maps.colours[0]), (true, [120, 120, 120]));
     let notes = splits.notes.join("\n");
     assert!(notes.contains("24 training pairs; ADE20K as published has 20210"), "{notes}");
     let held = DataConfig { val_fraction: 0.25, ..config.clone() };
-    let splits = vim_data::open_segmentation(&held, 0).unwrap();
+    let splits = vim_data::open::<LabelMap>(&held, 0).unwrap();
     assert_eq!((splits.train.len(), splits.val.unwrap().len()), (18, 6));
-    for refused in
-        [vim_data::open(&config, 0).map(|_| ()), vim_data::dry_run(&config, 0).map(|_| ())]
-    {
+    for refused in [
+        vim_data::open::<Class>(&config, 0).map(|_| ()),
+        vim_data::dry_run::<Class>(&config, 0).map(|_| ()),
+    ] {
         let error = refused.unwrap_err().to_string();
         assert!(error.contains("ade20k") && error.contains("task = \"segmentation\""), "{error}");
     }
     let cifar = DataConfig { dataset: DatasetKind::Cifar10, ..DataConfig::default() };
-    let error = vim_data::open_segmentation(&cifar, 0).unwrap_err().to_string();
+    let error = vim_data::open::<LabelMap>(&cifar, 0).unwrap_err().to_string();
     assert!(error.contains("a dataset with label maps"), "{error}");
 }
 
@@ -386,7 +394,7 @@ fn files_without_partners_and_missing_folders_are_named() {
     );
 
     let config = DataConfig { classes: None, ..of_path(&folder) };
-    let error = vim_data::open_segmentation(&config, 0).unwrap_err().to_string();
+    let error = vim_data::open::<LabelMap>(&config, 0).unwrap_err().to_string();
     assert!(error.contains("data.classes"), "{error}");
     let cut = root.path().join("cut.zip");
     fs::write(&cut, b"PK\x03\x04 and no more").unwrap();
@@ -406,7 +414,7 @@ fn neither_the_commonest_class_nor_colours_tell_the_figures() {
         ..ShapesConfig::default()
     };
     let config = DataConfig { shapes, ..DataConfig::default() };
-    let Splits { train, test, .. } = vim_data::open_segmentation(&config, 0).unwrap();
+    let Splits { train, test, .. } = vim_data::open::<LabelMap>(&config, 0).unwrap();
     let Floors { majority, colour } = Floors::measure(&train, &test, 1000).unwrap();
     // The background alone is right.
     let scores = majority.class_scores();

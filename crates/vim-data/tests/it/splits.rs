@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use vim_data::{DataConfig, DataError, DatasetKind, Split};
+use strum::VariantArray;
+use vim_data::{
+    Annotation, Class, DataConfig, DataError, DatasetKind, ImageObjects, LabelMap, Split,
+};
 
 use crate::fixture::{archive, shapes};
 
@@ -22,7 +25,7 @@ fn cifar() -> DataConfig {
 #[test]
 fn held_out_images_are_disjoint_and_complete() {
     for config in [cifar(), shapes(230, 40, 30)] {
-        let splits = vim_data::open(&with_fraction(config, 0.1), 0).unwrap();
+        let splits = vim_data::open::<Class>(&with_fraction(config, 0.1), 0).unwrap();
         let val = splits.val.unwrap();
         let (kept, held) = (indices(&splits.train), indices(&val));
         assert_eq!((kept.len(), held.len()), (207, 23));
@@ -35,7 +38,7 @@ fn held_out_images_are_disjoint_and_complete() {
 fn held_out_images_are_stratified() {
     for fraction in [0.1, 0.25, 0.37, 0.5] {
         let config = with_fraction(shapes(1_205, 0, 30), fraction);
-        let splits = vim_data::open(&config, 4).unwrap();
+        let splits = vim_data::open::<Class>(&config, 4).unwrap();
         let val = splits.val.unwrap();
         assert_eq!(val.len(), (1_205.0 * fraction).round() as usize);
         for class in 0..12 {
@@ -50,8 +53,9 @@ fn held_out_images_are_stratified() {
 
 #[test]
 fn held_out_images_follow_from_the_seed() {
-    let held =
-        |seed| indices(&vim_data::open(&with_fraction(cifar(), 0.2), seed).unwrap().val.unwrap());
+    let held = |seed| {
+        indices(&vim_data::open::<Class>(&with_fraction(cifar(), 0.2), seed).unwrap().val.unwrap())
+    };
     assert_eq!(held(1), held(1));
     assert_ne!(held(1), held(2));
 }
@@ -59,43 +63,115 @@ fn held_out_images_follow_from_the_seed() {
 #[test]
 fn a_dry_run_opens_the_same_splits_without_pixels() {
     for config in [shapes(230, 40, 30), with_fraction(shapes(230, 0, 30), 0.1)] {
-        let preview = vim_data::dry_run(&config, 3).unwrap().unwrap();
-        let opened = vim_data::open(&config, 3).unwrap();
+        let preview = vim_data::dry_run::<Class>(&config, 3).unwrap().unwrap();
+        let opened = vim_data::open::<Class>(&config, 3).unwrap();
         assert_eq!(indices(&preview.train), indices(&opened.train));
         assert_eq!(preview.val.map(|val| indices(&val)), opened.val.map(|val| indices(&val)));
     }
     for (dataset, classes) in [(DatasetKind::Cifar10, 10), (DatasetKind::Cifar100, 100)] {
         // Nothing is there, and nothing is looked for.
         let config = DataConfig { dataset, path: Some("/no/such".into()), ..DataConfig::default() };
-        let splits = vim_data::dry_run(&with_fraction(config.clone(), 0.1), 0).unwrap().unwrap();
+        let splits =
+            vim_data::dry_run::<Class>(&with_fraction(config.clone(), 0.1), 0).unwrap().unwrap();
         let lengths = [splits.train.len(), splits.val.unwrap().len(), splits.test.len()];
         assert_eq!(lengths, [45_000, 5_000, 10_000]);
         assert_eq!(splits.train.num_classes(), classes);
         assert_eq!(splits.train.encoding(), vim_data::Encoding::Pixels { size: [32, 32] });
-        assert!(vim_data::dry_run(&with_fraction(config.clone(), 1.0), 0).is_err());
+        assert!(vim_data::dry_run::<Class>(&with_fraction(config.clone(), 1.0), 0).is_err());
         let nowhere = DataConfig { path: None, ..config };
-        let error = vim_data::dry_run(&nowhere, 0).unwrap_err();
+        let error = vim_data::dry_run::<Class>(&nowhere, 0).unwrap_err();
         assert!(matches!(error, DataError::MissingPath { .. }), "{error}");
     }
     for dataset in [DatasetKind::Imagenet, DatasetKind::Folder] {
         let path = Some("/no/such".into());
         let config = DataConfig { dataset, path, ..DataConfig::default() };
-        assert!(vim_data::dry_run(&config, 0).unwrap().is_none(), "only the files know");
+        assert!(vim_data::dry_run::<Class>(&config, 0).unwrap().is_none(), "only the files know");
+    }
+}
+
+/// Whether the images of each dataset have classes, label maps and objects: a row for each.
+const ANNOTATIONS: [(DatasetKind, [bool; 3]); 8] = [
+    (DatasetKind::Shapes, [true, true, true]),
+    (DatasetKind::Cifar10, [true, false, false]),
+    (DatasetKind::Cifar100, [true, false, false]),
+    (DatasetKind::Imagenet, [true, false, false]),
+    (DatasetKind::Folder, [true, false, false]),
+    (DatasetKind::Ade20k, [false, true, false]),
+    (DatasetKind::Pairs, [false, true, false]),
+    (DatasetKind::Coco, [false, false, true]),
+];
+
+#[test]
+fn a_dataset_is_opened_with_what_its_images_have_and_with_nothing_else() {
+    assert_eq!(ANNOTATIONS.map(|(dataset, _)| dataset), *DatasetKind::VARIANTS);
+    let empty = tempfile::tempdir().unwrap();
+    for (dataset, has) in ANNOTATIONS {
+        let path = Some(empty.path().to_owned());
+        let config = DataConfig { dataset, path, ..DataConfig::default() };
+        let opened = [
+            [vim_data::dry_run::<Class>(&config, 0).map(|_| ()), open_nothing::<Class>(&config)],
+            [
+                vim_data::dry_run::<LabelMap>(&config, 0).map(|_| ()),
+                open_nothing::<LabelMap>(&config),
+            ],
+            [
+                vim_data::dry_run::<ImageObjects>(&config, 0).map(|_| ()),
+                open_nothing::<ImageObjects>(&config),
+            ],
+        ];
+        let of_each = match dataset.has_objects() {
+            true => "a dataset with a class for each image; this one's are for each object",
+            false => {
+                "a dataset with a class for each image; this one's are for each pixel, which \
+                 `task = \"segmentation\"` learns"
+            }
+        };
+        let texts = [
+            of_each,
+            "a dataset with label maps: shapes, ade20k or pairs",
+            "a dataset with objects: shapes or coco",
+        ];
+        for ((results, has), text) in opened.into_iter().zip(has).zip(texts) {
+            for result in results {
+                match result {
+                    Ok(()) => assert!(has, "{dataset:?}: {text}"),
+                    Err(error) => {
+                        assert!(!has, "{dataset:?}: {error}");
+                        let is_right = matches!(
+                            error,
+                            DataError::InvalidConfig { key: "data.dataset", expected, .. }
+                                if expected == text
+                        );
+                        assert!(is_right, "{dataset:?}: {error}");
+                    }
+                }
+            }
+        }
+        assert_eq!(dataset.has_pairs(), has == [false, true, false], "{dataset:?}");
+        assert_eq!(dataset.has_objects(), has == [false, false, true], "{dataset:?}");
+    }
+}
+
+/// Opens a dataset; that its files are not there counts as opened.
+fn open_nothing<A: Annotation>(config: &DataConfig) -> Result<(), DataError> {
+    match vim_data::open::<A>(config, 0) {
+        Err(error @ DataError::InvalidConfig { .. }) => Err(error),
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 
 #[test]
 fn without_a_fraction_only_shapes_has_a_validation_split() {
-    assert!(vim_data::open(&cifar(), 0).unwrap().val.is_none());
-    assert!(vim_data::open(&shapes(20, 0, 5), 0).unwrap().val.is_none());
-    let splits = vim_data::open(&shapes(20, 7, 5), 0).unwrap();
+    assert!(vim_data::open::<Class>(&cifar(), 0).unwrap().val.is_none());
+    assert!(vim_data::open::<Class>(&shapes(20, 0, 5), 0).unwrap().val.is_none());
+    let splits = vim_data::open::<Class>(&shapes(20, 7, 5), 0).unwrap();
     assert_eq!((splits.train.len(), splits.val.unwrap().len(), splits.test.len()), (20, 7, 5));
 }
 
 #[test]
 fn bad_fractions_are_refused() {
     for fraction in [-0.1, 1.0, 2.0, f64::NAN, f64::INFINITY, 0.001, 0.999] {
-        let result = vim_data::open(&with_fraction(shapes(20, 0, 5), fraction), 0);
+        let result = vim_data::open::<Class>(&with_fraction(shapes(20, 0, 5), fraction), 0);
         assert!(
             matches!(result, Err(DataError::InvalidConfig { key: "data.val_fraction", .. })),
             "{fraction}"
@@ -106,7 +182,7 @@ fn bad_fractions_are_refused() {
 #[test]
 fn fingerprints_tell_the_parts_and_the_datasets_apart() {
     let of = |config: &DataConfig| {
-        let splits = vim_data::open(config, 0).unwrap();
+        let splits = vim_data::open::<Class>(config, 0).unwrap();
         [splits.train, splits.test].map(|split| split.dataset().fingerprint().to_string())
     };
     let mut seeded = shapes(20, 0, 5);

@@ -18,7 +18,7 @@ use crate::error::DenseError;
 /// From this probability on a pixel is in a mask.
 const IN_MASK: f32 = 0.5;
 
-/// What is found in an image, from the highest score to the lowest.
+/// The detections of an image, from the highest score to the lowest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Detections {
     /// In pixels of the image that the model sees.
@@ -47,14 +47,14 @@ pub struct Found {
 /// A pass in evaluation.
 #[derive(Clone, Debug)]
 pub struct EvaluationPass {
-    /// Of each image its proposals.
+    /// The proposals of each image.
     pub proposals: Vec<Proposals>,
-    /// Of each image what is found.
+    /// The detections of each image.
     pub detections: Vec<Detections>,
 }
 
 impl Detector {
-    /// What is found in images.
+    /// Detects objects in images.
     ///
     /// # Shapes
     ///

@@ -1,10 +1,9 @@
 //! Weights under detectron2's names, and from a classifier.
 
-use vim_model::{LoadOptions, LoadReport, NamedArrays, Names, StateDictMismatch, pytorch_key};
-use vim_torch::StateDict;
+use vim_model::{NamedArrays, pytorch_key};
 
 use super::detector::Detector;
-use crate::naming::{DenseNaming, load_backbone};
+use crate::naming::{DenseNaming, weights_by_name};
 
 /// The backbone's names begin with it in detectron2.
 const NET: &str = "backbone.net.";
@@ -82,47 +81,9 @@ fn of_box_head(path: &str) -> Option<String> {
     Some(format!("roi_heads.{module}.{stage}.{rest}"))
 }
 
+weights_by_name!(Detector, NAMING);
+
 impl Detector {
-    /// Takes every parameter from `state`, under this program's names or the original's. The
-    /// original's have no last norm of the backbone; nothing depends on it.
-    ///
-    /// # Errors
-    ///
-    /// [`StateDictMismatch`] lists every difference that `options` does not allow.
-    pub fn load(
-        self,
-        state: &StateDict,
-        options: LoadOptions,
-    ) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
-        let config = self.backbone_config().clone();
-        NAMING.load(self, &config, state, options)
-    }
-
-    /// Takes the backbone's parameters from `state`, which is of a classifier; see
-    /// [`Segmenter::load_backbone`](crate::Segmenter::load_backbone).
-    ///
-    /// # Errors
-    ///
-    /// [`StateDictMismatch`] lists every difference that `options` does not allow.
-    pub fn load_backbone(
-        mut self,
-        state: &StateDict,
-        options: LoadOptions,
-    ) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
-        let report = load_backbone(&mut self.backbone, state, options)?;
-        Ok((self, report))
-    }
-
-    /// Every parameter under the names of `names`, in the order of the modules. The original's are
-    /// without the backbone's last norm, and with its tables of rotary positions.
-    ///
-    /// # Errors
-    ///
-    /// The path of the first parameter that the original has no counterpart of.
-    pub fn state(&self, names: Names) -> Result<NamedArrays, String> {
-        NAMING.state(self, &self.backbone, names)
-    }
-
     /// Numbers in all parameters that something depends on.
     #[must_use]
     pub fn num_parameters(&self) -> usize {

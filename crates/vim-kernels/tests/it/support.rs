@@ -3,7 +3,7 @@
 
 use burn::tensor::{DType, Device, Tensor};
 use vim_kernels::oracle::{OracleFullScan, OracleScan};
-use vim_kernels::{Implementation, KernelError};
+use vim_kernels::{Implementation, KernelError, Precision};
 pub(crate) use vim_verify::Dtype;
 use vim_verify::compare::figures;
 pub(crate) use vim_verify::compare::{Numbers, values};
@@ -35,9 +35,21 @@ pub(crate) fn devices() -> Vec<Device> {
     devices
 }
 
-/// Those of them that have bf16.
+/// Those of them that have bf16: Flex and CUDA.
 pub(crate) fn bf16_devices() -> Vec<Device> {
-    devices().into_iter().filter(|device| device.supports_dtype(DType::BF16)).collect()
+    having("bf16", |device| device.supports_dtype(DType::BF16))
+}
+
+/// Those of them that multiply bf16. A test that needs one is ignored in a build without `cuda`.
+pub(crate) fn bf16_multipliers() -> Vec<Device> {
+    having("products of bf16", |device| Precision::Bf16.check(device).is_ok())
+}
+
+/// Those of the [`devices`] that have `what`. A test on none of them would check nothing.
+fn having(what: &str, has: impl Fn(&Device) -> bool) -> Vec<Device> {
+    let devices: Vec<Device> = devices().into_iter().filter(has).collect();
+    assert!(!devices.is_empty(), "no device of this build, or of {VARIABLE}, has {what}");
+    devices
 }
 
 /// Sizes `[B, L, D, N]`.

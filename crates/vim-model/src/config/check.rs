@@ -1,17 +1,17 @@
 //! What can be built.
 
-use vim_kernels::{Discretization, KernelError};
+use vim_kernels::{Discretization, KernelError, MAX_FULL_STATES};
 
-use super::model::{SsmConfig, VimConfig};
-use super::values::ImageSize;
+use super::model::{MixerConfig, SsmConfig, VimConfig};
+use super::values::{ImageSize, LayerScale};
 use super::variant::{Bimamba, ClassToken, GateGradient, Rope, StateMatrix};
 
 /// The most channels between layers, and the most that a mixer multiplies them by: products of the
 /// largest sizes can still be counted.
 pub(crate) const MOST_CHANNELS: usize = 65_536;
-pub(crate) const MOST_EXPANDED: usize = 64;
+const MOST_EXPANDED: usize = 64;
 /// What a full A can be scanned with.
-pub(crate) const ONLY_BILINEAR: &str = "\"bilinear\", the one method for ssm.a = \"full\"";
+const ONLY_BILINEAR: &str = "\"bilinear\", the one method for ssm.a = \"full\"";
 
 /// A model description that cannot be built.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -202,6 +202,48 @@ impl VimConfig {
             if !fits {
                 return conflict("model.rope", &self.rope, other, reason);
             }
+        }
+        Ok(())
+    }
+}
+
+impl MixerConfig {
+    pub(crate) fn check(&self) -> Result<(), ModelError> {
+        check_sizes([
+            ("depth", self.depth, 4096),
+            ("d_model", self.d_model, MOST_CHANNELS),
+            ("expand", self.expand, MOST_EXPANDED),
+        ])?;
+        if let LayerScale::Starts(value) = self.layer_scale
+            && !value.is_finite()
+        {
+            return range("layer_scale", &value, "\"none\" or a finite number");
+        }
+        if self.divide_out == Some(true) && self.bimamba != Bimamba::V2 {
+            let other = format!("model.bimamba = \"{}\"", self.bimamba);
+            let reason = "only \"v2\" halves its sum; leave divide_out out";
+            return conflict("model.divide_out", &true, other, reason);
+        }
+        self.ssm.check(self.discretization, self.bimamba)?;
+        self.check_direction()
+    }
+
+    /// Checks what a direction is built from.
+    fn check_direction(&self) -> Result<(), ModelError> {
+        check_sizes([
+            ("d_inner", self.d_inner(), MOST_CHANNELS * MOST_EXPANDED),
+            ("d_state", self.d_state, usize::MAX),
+            ("dt_rank", self.dt_rank(), MOST_CHANNELS),
+        ])?;
+        if !(2..=4).contains(&self.d_conv) {
+            return range("d_conv", &self.d_conv, "2 to 4");
+        }
+        if self.d_state > 256 {
+            return range("d_state", &self.d_state, "1 to 256");
+        }
+        if self.ssm.a == StateMatrix::Full && self.d_state > MAX_FULL_STATES {
+            let most = format!("1 to {MAX_FULL_STATES} with ssm.a = \"full\"");
+            return range("d_state", &self.d_state, &most);
         }
         Ok(())
     }

@@ -7,8 +7,8 @@ mod values;
 mod variant;
 
 pub use check::ModelError;
-pub(crate) use check::{MOST_CHANNELS, MOST_EXPANDED, ONLY_BILINEAR, check_sizes, conflict, range};
-pub use model::{SsmConfig, VimConfig};
+pub(crate) use check::{MOST_CHANNELS, check_sizes, conflict, range};
+pub use model::{MixerConfig, SsmConfig, VimConfig};
 pub use preset::{Preset, REGISTERED, Registered};
 pub use values::{DtRank, ImageSize, LayerScale};
 pub use variant::{Bimamba, ClassToken, DtBInit, GateGradient, NormKind, Pool, Rope, StateMatrix};

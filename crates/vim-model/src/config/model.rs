@@ -1,8 +1,9 @@
-//! The `[model]` and `[ssm]` sections: a complete model description, and sizes that follow from it.
+//! The `[model]` and `[ssm]` sections: a complete model description, that of its mixers, and sizes
+//! that follow from them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use vim_kernels::{Discretization, KernelChoice, Series};
+use vim_kernels::{Discretization, KernelChoice, ScanOptions, Series};
 
 use super::preset::Preset;
 use super::values::{DtRank, ImageSize, LayerScale};
@@ -255,5 +256,112 @@ impl VimConfig {
     #[must_use]
     pub fn class_token_positions(&self) -> Vec<usize> {
         self.class_token.positions(self.num_patches())
+    }
+
+    /// The mixer of every block.
+    #[must_use]
+    pub fn mixer(&self) -> MixerConfig {
+        MixerConfig {
+            d_model: self.d_model,
+            expand: self.expand,
+            d_state: self.d_state,
+            d_conv: self.d_conv,
+            dt_rank: self.dt_rank,
+            bimamba: self.bimamba,
+            divide_out: self.divide_out,
+            layer_scale: self.layer_scale,
+            depth: self.depth,
+            discretization: self.discretization,
+            ssm: self.ssm,
+        }
+    }
+}
+
+/// What a [`Mixer`](crate::Mixer) is built from.
+///
+/// ```
+/// use burn::tensor::{Device, Tensor};
+/// use vim_kernels::Discretization;
+/// use vim_model::MixerConfig;
+///
+/// let device = Device::flex();
+/// let discretization = Discretization::Foh;
+/// let config = MixerConfig { d_state: 8, discretization, ..MixerConfig::new(64) };
+/// let mixer = config.init(&device, 0)?;
+/// assert_eq!(mixer.forward(Tensor::zeros([1, 7, 64], &device))?.dims(), [1, 7, 64]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct MixerConfig {
+    /// Channels outside the mixer, `M`.
+    pub d_model: usize,
+    /// `D / M`.
+    pub expand: usize,
+    /// States per channel, `N`.
+    pub d_state: usize,
+    /// Taps of the convolution, `W`: 2 to 4.
+    pub d_conv: usize,
+    /// Rank of the step's projection, `R`.
+    pub dt_rank: DtRank,
+    /// How the mixer goes over the tokens.
+    pub bimamba: Bimamba,
+    /// Whether the sum of the two directions of a [`Bimamba::V2`] is halved; `None`: it is.
+    pub divide_out: Option<bool>,
+    /// Gain of every channel at the end.
+    pub layer_scale: LayerScale,
+    /// Mixers on the residual stream: `out_proj` starts smaller by its root.
+    pub depth: usize,
+    /// The method of both directions, unless `ssm` names others.
+    pub discretization: Discretization,
+    /// Numerics of the scan.
+    pub ssm: SsmConfig,
+}
+
+impl MixerConfig {
+    /// The mixer of Vim-Ti with `d_model` channels, alone on its residual stream.
+    #[must_use]
+    pub fn new(d_model: usize) -> Self {
+        VimConfig { d_model, depth: 1, ..VimConfig::default() }.mixer()
+    }
+
+    /// How a direction scans: the one from the last token to the first if `reverse` is set.
+    #[must_use]
+    pub fn scan_options(&self, reverse: bool) -> ScanOptions {
+        let [forward, backward] = self.methods();
+        ScanOptions {
+            method: if reverse { backward } else { forward },
+            series: self.ssm.series,
+            delta_softplus: true,
+            reverse,
+            choice: self.ssm.scan,
+        }
+    }
+
+    /// Channels inside the mixer, `D`.
+    #[must_use]
+    pub fn d_inner(&self) -> usize {
+        self.expand * self.d_model
+    }
+
+    /// Rank of the step's projection, `R`.
+    #[must_use]
+    pub fn dt_rank(&self) -> usize {
+        match self.dt_rank {
+            DtRank::Auto => self.d_model.div_ceil(16),
+            DtRank::Rank(rank) => rank,
+        }
+    }
+
+    /// Whether the sum of both ways is halved: in a [`Bimamba::V2`] only.
+    #[must_use]
+    pub fn divide_out(&self) -> bool {
+        self.bimamba == Bimamba::V2 && self.divide_out.unwrap_or(true)
+    }
+
+    /// The methods of the forward and of the backward way.
+    #[must_use]
+    pub fn methods(&self) -> [Discretization; 2] {
+        [self.ssm.method_fwd, self.ssm.method_bwd]
+            .map(|method| method.unwrap_or(self.discretization))
     }
 }

@@ -1,10 +1,10 @@
 //! Layers that are built without a model.
 
 use burn::tensor::Device;
-use vim_kernels::{KernelChoice, Precision, ScanOptions};
+use vim_kernels::{KernelChoice, Precision};
 use vim_model::{
-    Bimamba, BlockConfig, DirectionConfig, MixerConfig, ModelError, NormConfig, NormKind,
-    PatchEmbedConfig, StateMatrix,
+    Bimamba, BlockConfig, Direction, MixerConfig, ModelError, NormConfig, NormKind,
+    PatchEmbedConfig, SsmConfig, StateMatrix,
 };
 
 use crate::support::{batch, numbers, small};
@@ -18,9 +18,9 @@ fn layers_are_built_alone() {
     let norm = NormConfig { kind: NormKind::Layer, ..NormConfig::new(16) };
     let layer = norm.init(&device).unwrap();
     let (normed, _) = layer.forward(tokens.clone(), None, KernelChoice::Auto).unwrap();
-    let reverse = ScanOptions { reverse: true, ..DirectionConfig::new(16).scan_options };
-    let direction = DirectionConfig { scan_options: reverse, ..DirectionConfig::new(16) };
-    let direction = direction.init(&device, 0).unwrap();
+    let mixer = MixerConfig { expand: 1, ..MixerConfig::new(16) };
+    let direction = Direction::init(&mixer, true, &device, 0).unwrap();
+    assert!(direction.scan_options.reverse);
     let scanned = direction.forward(normed.clone(), normed, Precision::F32).unwrap();
     assert_eq!(scanned.dims(), [2, 49, 16]);
     for bimamba in [Bimamba::None, Bimamba::V1, Bimamba::V2] {
@@ -57,8 +57,9 @@ fn a_layer_that_cannot_be_built_is_an_error() {
     assert_eq!(key(norm.init(&device).unwrap_err()), "norm_eps");
     let mixer = MixerConfig { d_conv: 5, ..MixerConfig::new(16) };
     assert_eq!(key(mixer.init(&device, 0).unwrap_err()), "d_conv");
-    let full = DirectionConfig { a: StateMatrix::Full, ..DirectionConfig::new(16) };
-    assert_eq!(key(full.init(&device, 0).unwrap_err()), "discretization");
+    let ssm = SsmConfig { a: StateMatrix::Full, ..SsmConfig::default() };
+    let full = MixerConfig { ssm, ..MixerConfig::new(16) };
+    assert_eq!(key(Direction::init(&full, false, &device, 0).unwrap_err()), "discretization");
     let block = BlockConfig { norm: NormConfig::new(8), ..BlockConfig::new(16) };
     assert_eq!(key(block.init(&device, 0).unwrap_err()), "norm.d_model");
 }

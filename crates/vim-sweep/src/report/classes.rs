@@ -1,4 +1,4 @@
-//! The classes on which methods differ, of a segmentation or a detection.
+//! The classes on which methods differ, in segmentation or detection.
 
 use vim_chart::escape;
 

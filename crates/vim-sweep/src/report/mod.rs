@@ -34,7 +34,7 @@ pub struct Page<'a> {
     pub differences: &'a Differences,
     /// Pictures of the first [`SHOWN`] of these as data URIs, where there are any.
     pub thumbnails: &'a [Option<String>],
-    /// Of a segmentation, in place of images: the classes that they differ on.
+    /// The classes that they differ on, in place of images, in segmentation and detection.
     pub classes: Option<&'a ClassDifferences>,
     /// The command that writes a run's predictions, or scores of classes.
     pub predict: &'a str,

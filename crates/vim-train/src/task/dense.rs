@@ -5,7 +5,7 @@ use std::ops::Range;
 use burn::tensor::Device;
 use vim_comm::Comm;
 use vim_data::{
-    Batch, Batches, ClassList, DataError, Loader, LoaderConfig, Pixels, Purpose, Split, Splits,
+    Annotation, Batch, Batches, ClassList, Loader, LoaderConfig, Pixels, Purpose, Split, Splits,
     contact_sheet, encode_png,
 };
 use vim_run::PER_CLASS;
@@ -25,6 +25,8 @@ pub(super) const PICTURES: usize = 4;
 ///
 /// Errors name the faulty key, file or kernel.
 pub trait DenseObjective: WithoutData {
+    /// What its images are annotated with.
+    type Annotation: Annotation;
     /// What an evaluation measures.
     type Measured;
 
@@ -35,12 +37,6 @@ pub trait DenseObjective: WithoutData {
 
     /// The objective of `config` for `classes` classes.
     fn new(config: &Config, classes: usize, comm: &Comm) -> Result<Self, ConfigError>;
-
-    /// Opens the data of `config`.
-    fn splits(config: &Config) -> Result<Splits, DataError>;
-
-    /// The data without reading them, where the number of images is known so.
-    fn dry_run(config: &Config) -> Result<Option<Splits>, DataError>;
 
     /// What the loader makes of an image.
     fn purpose(config: &Config) -> Purpose;
@@ -154,12 +150,14 @@ impl<O: DenseObjective> Task for DenseTask<O> {
     fn open(config: &Config, device: &Device, comm: &Comm) -> Result<Self, Error> {
         config.model.ssm.scan.resolve(device)?;
         config.train.precision.check(device)?;
-        Ok(Self::new(config, O::splits(config)?, comm)?)
+        let splits = vim_data::open::<O::Annotation>(&config.data, config.run.seed)?;
+        Ok(Self::new(config, splits, comm)?)
     }
 
     fn preflight(config: &Config) -> Result<(Option<Self>, Vec<String>), ConfigError> {
         let comm = Comm::single();
-        let task = match O::dry_run(config).map_err(ConfigError::of_data)? {
+        let splits = vim_data::dry_run::<O::Annotation>(&config.data, config.run.seed);
+        let task = match splits.map_err(ConfigError::of_data)? {
             Some(splits) => Some(Self::new(config, splits, &comm)?),
             None => {
                 // The files alone tell how many classes there are.

@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
 use vim_comm::Comm;
-use vim_data::{Batch, Batches, DataError, LoaderConfig, Split, Splits};
+use vim_data::{Annotation, Batch, Batches, DataError, LoaderConfig, Split, Splits};
 use vim_model::Vim;
 use vim_run::signals::StopRequest;
 
@@ -22,6 +22,8 @@ use crate::weights::heads::Heads;
 pub(crate) trait NamedTask:
     Task<Objective: WithoutData, Batch = Batch, Batches = Batches>
 {
+    /// What its images are annotated with.
+    type Annotation: Annotation;
     /// What its models have on their backbone, for weights.
     type Heads: Heads<Model = Model<Self>>;
     /// What `eval` says of a split.
@@ -40,7 +42,9 @@ pub(crate) trait NamedTask:
     const SCORES_CLASSES: bool;
 
     /// Opens the data of `config`.
-    fn splits(config: &Config) -> Result<Splits, DataError>;
+    fn splits(config: &Config) -> Result<Splits, DataError> {
+        vim_data::open::<Self::Annotation>(&config.data, config.run.seed)
+    }
 
     /// Loader settings for training: the shards of this rank, at the model's image size.
     fn training(config: &Config, comm: &Comm) -> LoaderConfig;

@@ -13,7 +13,7 @@ pub use published::{PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
 use files::{Files, Version};
 
 use super::{DataConfig, DatasetKind, Source, Splits, owned};
-use crate::dataset::{Dataset, Encoding, Fingerprint};
+use crate::dataset::{Class, Dataset, Encoding, Fingerprint, Sample};
 use crate::error::{DataError, Location};
 use crate::statistics::Statistics;
 
@@ -53,7 +53,9 @@ pub(super) static CIFAR10: Layout = Layout {
         class_names: &published::CIFAR10_CLASSES,
         statistics: Statistics::CIFAR10,
         files: FILES,
-        open: |config, _| open(&CIFAR10, config),
+        classes: Some(|config, _| open(&CIFAR10, config)),
+        label_maps: None,
+        objects: None,
     },
     kind: DatasetKind::Cifar10,
     other: &CIFAR100,
@@ -70,7 +72,9 @@ pub(super) static CIFAR100: Layout = Layout {
         class_names: &published::CIFAR100_CLASSES,
         statistics: Statistics::CIFAR100,
         files: FILES,
-        open: |config, _| open(&CIFAR100, config),
+        classes: Some(|config, _| open(&CIFAR100, config)),
+        label_maps: None,
+        objects: None,
     },
     kind: DatasetKind::Cifar100,
     other: &CIFAR10,
@@ -190,17 +194,17 @@ impl Dataset for Cifar {
         &self.class_names
     }
 
-    fn label(&self, index: usize) -> u32 {
-        u32::from(self.labels[index])
+    fn label(&self, index: usize) -> Class {
+        Class::from(self.labels[index])
     }
 
     fn name(&self, index: usize) -> String {
         format!("{} {} image {index}", self.layout.kind.name(), self.part)
     }
 
-    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
-        into.clear();
-        into.extend_from_slice(&self.pixels[index * IMAGE..(index + 1) * IMAGE]);
+    fn read(&self, index: usize, into: &mut Sample) -> Result<(), DataError> {
+        into.image.clear();
+        into.image.extend_from_slice(&self.pixels[index * IMAGE..(index + 1) * IMAGE]);
         Ok(())
     }
 

@@ -22,14 +22,18 @@ use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
 use super::{DataConfig, Files, Source, Splits};
-use crate::dataset::{Dataset, Encoding, Fingerprint};
+use crate::dataset::{Class, Dataset, Encoding, Fingerprint, Sample};
 use crate::{error::DataError, rng, split::Split, statistics::Statistics};
 
 pub(super) static SOURCE: Source = Source {
     class_names: &CLASS_NAMES,
     statistics: Statistics::SHAPES,
     files: Files::None,
-    open: |config, _| open(config),
+    classes: Some(|config, _| parts(config, |shapes| shapes)),
+    label_maps: Some(|config, _| {
+        parts(config, |shapes| Scenes::new(shapes, config.shapes.background))
+    }),
+    objects: Some(|config, _| parts(config, ShapeObjects::new)),
 };
 
 /// Texture varies fastest: `label = 3 · shape + texture`.
@@ -206,21 +210,7 @@ impl Shapes {
     }
 }
 
-/// All parts; the validation part may have no images.
-fn open(config: &DataConfig) -> Result<Splits, DataError> {
-    parts(config, |shapes| shapes)
-}
-
-/// All parts with label maps.
-pub(super) fn open_scenes(config: &DataConfig) -> Result<Splits, DataError> {
-    parts(config, |shapes| Scenes::new(shapes, config.shapes.background))
-}
-
-/// All parts with objects.
-pub(super) fn open_objects(config: &DataConfig) -> Result<Splits, DataError> {
-    parts(config, ShapeObjects::new)
-}
-
+/// All parts, made `of` the images with one label; the validation part may have no images.
 fn parts<D: Dataset + 'static>(
     config: &DataConfig,
     of: impl Fn(Shapes) -> D,
@@ -246,9 +236,9 @@ impl Dataset for Shapes {
         &self.class_names
     }
 
-    fn label(&self, index: usize) -> u32 {
+    fn label(&self, index: usize) -> Class {
         assert!(index < self.len, "image {index} of {}", self.len);
-        (index % self.class_names.len()) as u32
+        (index % self.class_names.len()) as Class
     }
 
     fn name(&self, index: usize) -> String {
@@ -256,13 +246,13 @@ impl Dataset for Shapes {
         format!("shapes {part} image {index}")
     }
 
-    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
+    fn read(&self, index: usize, into: &mut Sample) -> Result<(), DataError> {
         let key = [self.seed, self.part as u64, index as u64];
         let mut rng = rng::keyed("vim-data shapes v1", &key);
         let class = self.class_of(self.label(index));
         let scene = Scene::draw(&mut rng, self.image_size, class);
-        into.resize(3 * self.image_size * self.image_size, 0);
-        scene.render(&mut rng, self.image_size, into);
+        into.image.resize(3 * self.image_size * self.image_size, 0);
+        scene.render(&mut rng, self.image_size, &mut into.image);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use super::Shapes;
 use super::scene::Scene;
 use super::scenes::Scenes;
-use crate::dataset::{Dataset, Encoding, Fingerprint};
+use crate::dataset::{Class, Dataset, Encoding, Fingerprint, Sample};
 use crate::dense::ClassList;
 use crate::error::DataError;
 use crate::objects::{ImageObjects, Mask, Object, ObjectClasses, ObjectError};
@@ -98,8 +98,8 @@ impl Dataset for ShapeObjects {
         &self.shapes.class_names
     }
 
-    /// Of an image with objects, 0: they have the classes.
-    fn label(&self, _index: usize) -> u32 {
+    /// 0: the objects have the classes.
+    fn label(&self, _index: usize) -> Class {
         0
     }
 
@@ -118,9 +118,9 @@ impl Dataset for ShapeObjects {
         self.shapes.name(index)
     }
 
-    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
-        into.resize(3 * self.shapes.image_size * self.shapes.image_size, 0);
-        self.draw(index, into);
+    fn read(&self, index: usize, into: &mut Sample) -> Result<(), DataError> {
+        into.image.resize(3 * self.shapes.image_size * self.shapes.image_size, 0);
+        self.draw(index, &mut into.image);
         Ok(())
     }
 

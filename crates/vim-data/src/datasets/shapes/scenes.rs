@@ -4,8 +4,8 @@ use rand_chacha::ChaCha8Rng;
 
 use super::scene::Scene;
 use super::{Shapes, ShapesBackground};
-use crate::dataset::{Dataset, Encoding, Fingerprint, LabelMaps};
-use crate::dense::{ClassList, LabelRule, PairBytes};
+use crate::dataset::{Class, Dataset, Encoding, Fingerprint, LabelMaps, Sample};
+use crate::dense::{ClassList, LabelRule};
 use crate::error::DataError;
 use crate::rng::{self, below, uniform};
 use crate::statistics::Statistics;
@@ -64,8 +64,8 @@ impl Dataset for Scenes {
         &self.class_names
     }
 
-    /// Of a scene, 0: its classes are in its label map.
-    fn label(&self, _index: usize) -> u32 {
+    /// 0: the classes are in the label maps.
+    fn label(&self, _index: usize) -> Class {
         0
     }
 
@@ -77,17 +77,17 @@ impl Dataset for Scenes {
         self.shapes.name(index)
     }
 
-    fn read(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
+    fn read(&self, index: usize, into: &mut Sample) -> Result<(), DataError> {
         let image_size = self.shapes.image_size;
         let (mut rng, figures) = Self::figures(&self.shapes, index);
         let (scenes, classes): (Vec<Scene>, Vec<u32>) = figures.into_iter().unzip();
         let pixels = image_size * image_size;
-        into.clear();
-        into.resize(4 * pixels, 0);
-        let (image, labels) = into.split_at_mut(3 * pixels);
+        let Sample { image, labels } = into;
+        image.resize(3 * pixels, 0);
+        labels.clear();
+        labels.resize(pixels, 0);
         let covers = |at: usize, number: usize| labels[at] = classes[number] as u8 + 1;
         Scene::render_all(&scenes, &mut rng, image_size, image, covers);
-        PairBytes::seal(into, 3 * pixels);
         Ok(())
     }
 

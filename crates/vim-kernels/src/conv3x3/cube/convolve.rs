@@ -7,7 +7,9 @@ use super::super::TAPS;
 use super::pixels::{ImageSize, Pixels, copy_shifted, locate};
 use crate::matmul::cube::copies::{commit_copies, copy_rhs, wait_copies};
 use crate::matmul::cube::plan::{Extents, MatmulPlan};
-use crate::matmul::cube::tile::{accumulate, fetch_addends, write};
+use crate::matmul::cube::tile::{
+    Corner, Stages, accumulate, begins, fetch_addends, stages, write, zeros,
+};
 
 /// `out [m, n] = Σ_tap x[pixel at tap, k]·weight[tap][k, n] + bias`.
 ///
@@ -29,27 +31,13 @@ pub(super) fn convolve<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
     #[define(O)] _out_type: ElemType,
 ) {
     let (lhs_lanes, rhs_lanes) = (NL::value().comptime(), NR::value().comptime());
-    let lhs_len = comptime!(plan.lhs().len() / lhs_lanes);
-    let rhs_len = comptime!(plan.rhs().len() / rhs_lanes);
     let copies = comptime!(plan.copies(lhs_lanes) && plan.copies(rhs_lanes));
-    let count = comptime!(plan.fragments());
     let ahead = comptime!(plan.stages - 1);
     let first_row = CUBE_POS_Y as usize * comptime!(plan.tile[0]);
     let first_column = CUBE_POS_X as usize * comptime!(plan.tile[1]);
 
-    let mut staged_lhs =
-        Shared::<[Vector<S, NL>]>::new_aligned_slice(comptime!(plan.stages * lhs_len), 16usize);
-    let mut staged_rhs =
-        Shared::<[Vector<S, NR>]>::new_aligned_slice(comptime!(plan.stages * rhs_len), 16usize);
-    let mut staged_out = Shared::<[Vector<f32, Const<2>>]>::new_aligned_slice(
-        comptime!(plan.threads() / 32 * plan.out().len() / 2),
-        16usize,
-    );
-    let mut sums = Array::<Vector<f32, Const<4>>>::new(count);
-    #[unroll]
-    for i in 0..count {
-        sums[i] = Vector::new(0.0f32);
-    }
+    let mut stages = stages::<S, NL, NR>(comptime!(plan.stages), plan);
+    let mut sums = zeros(plan);
     let (stage, threads) = (comptime!(plan.lhs()), comptime!(plan.threads()));
     let pixels = locate::<NL>(first_row as u32, &size, stage, threads);
     // A stage has terms of one tap.
@@ -58,8 +46,7 @@ pub(super) fn convolve<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
     #[unroll]
     for step in 0..comptime!(ahead as u32) {
         copy_step::<S, NL, NR>(
-            &mut staged_lhs,
-            &mut staged_rhs,
+            &mut stages,
             x,
             weight,
             &pixels,
@@ -78,8 +65,7 @@ pub(super) fn convolve<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
         // The barrier also ends all reads of the previous stage, which is refilled.
         sync_cube();
         copy_step::<S, NL, NR>(
-            &mut staged_lhs,
-            &mut staged_rhs,
+            &mut stages,
             x,
             weight,
             &pixels,
@@ -93,30 +79,19 @@ pub(super) fn convolve<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
             plan,
         );
         let stage = (step % comptime!(plan.stages as u32)) as usize;
-        let (from_lhs, from_rhs) = (stage * lhs_len, stage * rhs_len);
-        accumulate::<S, NL, NR>(&mut sums, &staged_lhs, &staged_rhs, from_lhs, from_rhs, plan);
+        let (from_lhs, from_rhs) = begins::<NL, NR>(stage, plan);
+        accumulate::<S, NL, NR>(&mut sums, &stages.lhs, &stages.rhs, from_lhs, from_rhs, plan);
     }
-    let addends = fetch_addends::<O, NO>(out, 0usize, first_row, first_column, &sizes, plan);
-    write::<O, NO>(
-        &sums,
-        &addends,
-        &mut staged_out,
-        bias,
-        out,
-        0usize,
-        first_row,
-        first_column,
-        &sizes,
-        plan,
-    );
+    let corner = Corner { base: 0usize, row: first_row, column: first_column };
+    let addends = fetch_addends::<O, NO>(out, &corner, &sizes, plan);
+    write::<O, NO>(&sums, &addends, &mut stages.out, bias, out, &corner, &sizes, plan);
 }
 
 /// Copies the terms of a step into its stage, as one group; zeros after the last step.
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "two matrices and their places")]
 fn copy_step<S: Float, NL: Size, NR: Size>(
-    staged_lhs: &mut Shared<[Vector<S, NL>]>,
-    staged_rhs: &mut Shared<[Vector<S, NR>]>,
+    stages: &mut Stages<S, NL, NR>,
     x: &[Vector<S, NL>],
     weight: &[Vector<S, NR>],
     pixels: &Pixels,
@@ -129,17 +104,15 @@ fn copy_step<S: Float, NL: Size, NR: Size>(
     #[comptime] copies: bool,
     #[comptime] plan: MatmulPlan,
 ) {
-    let (lhs_lanes, rhs_lanes) = (NL::value().comptime(), NR::value().comptime());
     let stage = (step % comptime!(plan.stages as u32)) as usize;
-    let lhs_base = stage * comptime!(plan.lhs().len() / lhs_lanes);
-    let rhs_base = stage * comptime!(plan.rhs().len() / rhs_lanes);
+    let (lhs_base, rhs_base) = begins::<NL, NR>(stage, plan);
     let last = comptime!(TAPS as u32 - 1);
     let terms = select(step < blocks * comptime!(TAPS as u32), sizes.k, 0u32) as usize;
     let tap = min(step / blocks, last);
     let k = (step % blocks) as usize * comptime!(plan.depth);
     let lhs_row_stride = sizes.lhs_row_stride as usize;
     copy_shifted::<S, NL>(
-        staged_lhs,
+        &mut stages.lhs,
         lhs_base,
         x,
         pixels,
@@ -156,7 +129,7 @@ fn copy_step<S: Float, NL: Size, NR: Size>(
     let of_weight = if comptime!(mirrored) { last - tap } else { tap };
     let first = (of_weight * sizes.rhs_batch_stride) as usize;
     copy_rhs::<S, NR>(
-        staged_rhs,
+        &mut stages.rhs,
         rhs_base,
         weight,
         first,

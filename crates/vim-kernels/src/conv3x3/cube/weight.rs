@@ -5,7 +5,9 @@ use cubecl::prelude::*;
 use super::pixels::{ImageSize, Pixels, advance, copies_per_unit, copy_shifted, locate};
 use crate::matmul::cube::copies::{commit_copies, copy_rhs, wait_copies};
 use crate::matmul::cube::plan::{Extents, MatmulPlan};
-use crate::matmul::cube::tile::{accumulate, fetch_addends, write};
+use crate::matmul::cube::tile::{
+    Corner, Stages, accumulate, begins, fetch_addends, stages, write, zeros,
+};
 
 /// `out [9, m, n] = Σ_pixel x[pixel at tap, m]·grad[pixel, n]`, a part of the sum to a result.
 ///
@@ -26,10 +28,7 @@ pub(super) fn weight_gradient<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
     #[define(O)] _out_type: ElemType,
 ) {
     let (lhs_lanes, rhs_lanes) = (NL::value().comptime(), NR::value().comptime());
-    let lhs_len = comptime!(plan.lhs().len() / lhs_lanes);
-    let rhs_len = comptime!(plan.rhs().len() / rhs_lanes);
     let copies = comptime!(plan.copies(lhs_lanes) && plan.copies(rhs_lanes));
-    let count = comptime!(plan.fragments());
     let depth = comptime!(plan.depth as u32);
     let ahead = comptime!(plan.stages - 1);
     let (stage, threads) = (comptime!(plan.lhs()), comptime!(plan.threads()));
@@ -41,27 +40,15 @@ pub(super) fn weight_gradient<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
     let begin = CUBE_POS_Z * sizes.part;
     let end = min(begin + sizes.part, sizes.k);
 
-    let mut staged_lhs =
-        Shared::<[Vector<S, NL>]>::new_aligned_slice(comptime!(plan.stages * lhs_len), 16usize);
-    let mut staged_rhs =
-        Shared::<[Vector<S, NR>]>::new_aligned_slice(comptime!(plan.stages * rhs_len), 16usize);
-    let mut staged_out = Shared::<[Vector<f32, Const<2>>]>::new_aligned_slice(
-        comptime!(plan.threads() / 32 * plan.out().len() / 2),
-        16usize,
-    );
-    let mut sums = Array::<Vector<f32, Const<4>>>::new(count);
-    #[unroll]
-    for i in 0..count {
-        sums[i] = Vector::new(0.0f32);
-    }
+    let mut stages = stages::<S, NL, NR>(comptime!(plan.stages), plan);
+    let mut sums = zeros(plan);
     let (right, down) = (depth % size.width, depth / size.width % size.height);
     let mut pixels = locate::<NL>(begin, &size, stage, threads);
     let steps = (end - begin + comptime!(depth - 1)) / depth;
     #[unroll]
     for step in 0..ahead {
         copy_pixels::<S, NL, NR>(
-            &mut staged_lhs,
-            &mut staged_rhs,
+            &mut stages,
             x,
             grad,
             &pixels,
@@ -84,8 +71,7 @@ pub(super) fn weight_gradient<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
         sync_cube();
         let next = step + comptime!(ahead as u32);
         copy_pixels::<S, NL, NR>(
-            &mut staged_lhs,
-            &mut staged_rhs,
+            &mut stages,
             x,
             grad,
             &pixels,
@@ -102,23 +88,13 @@ pub(super) fn weight_gradient<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
         );
         advance(&mut pixels, depth, down, right, &size, per_unit);
         let stage = (step % comptime!(plan.stages as u32)) as usize;
-        let (from_lhs, from_rhs) = (stage * lhs_len, stage * rhs_len);
-        accumulate::<S, NL, NR>(&mut sums, &staged_lhs, &staged_rhs, from_lhs, from_rhs, plan);
+        let (from_lhs, from_rhs) = begins::<NL, NR>(stage, plan);
+        accumulate::<S, NL, NR>(&mut sums, &stages.lhs, &stages.rhs, from_lhs, from_rhs, plan);
     }
     let base = (tap * sizes.out_batch_stride + CUBE_POS_Z * sizes.out_part_stride) as usize;
-    let addends = fetch_addends::<O, NO>(out, base, first_row, first_column, &sizes, plan);
-    write::<O, NO>(
-        &sums,
-        &addends,
-        &mut staged_out,
-        bias,
-        out,
-        base,
-        first_row,
-        first_column,
-        &sizes,
-        plan,
-    );
+    let corner = Corner { base, row: first_row, column: first_column };
+    let addends = fetch_addends::<O, NO>(out, &corner, &sizes, plan);
+    write::<O, NO>(&sums, &addends, &mut stages.out, bias, out, &corner, &sizes, plan);
 }
 
 /// Copies the channels of a stage's pixels, of x at `tap` and of the gradient from pixel `k` on, as
@@ -126,8 +102,7 @@ pub(super) fn weight_gradient<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "two matrices and their places")]
 fn copy_pixels<S: Float, NL: Size, NR: Size>(
-    staged_lhs: &mut Shared<[Vector<S, NL>]>,
-    staged_rhs: &mut Shared<[Vector<S, NR>]>,
+    stages: &mut Stages<S, NL, NR>,
     x: &[Vector<S, NL>],
     grad: &[Vector<S, NR>],
     pixels: &Pixels,
@@ -142,12 +117,10 @@ fn copy_pixels<S: Float, NL: Size, NR: Size>(
     #[comptime] copies: bool,
     #[comptime] plan: MatmulPlan,
 ) {
-    let (lhs_lanes, rhs_lanes) = (NL::value().comptime(), NR::value().comptime());
-    let lhs_base = stage * comptime!(plan.lhs().len() / lhs_lanes);
-    let rhs_base = stage * comptime!(plan.rhs().len() / rhs_lanes);
+    let (lhs_base, rhs_base) = begins::<NL, NR>(stage, plan);
     let (channels, lhs_row_stride) = (sizes.m as usize, sizes.lhs_row_stride as usize);
     copy_shifted::<S, NL>(
-        staged_lhs,
+        &mut stages.lhs,
         lhs_base,
         x,
         pixels,
@@ -162,7 +135,7 @@ fn copy_pixels<S: Float, NL: Size, NR: Size>(
         copies,
     );
     copy_rhs::<S, NR>(
-        staged_rhs,
+        &mut stages.rhs,
         rhs_base,
         grad,
         0usize,

@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 
 use super::copies::{commit_copies, copy_lhs, copy_rhs, wait_copies};
 use super::plan::{Extents, MatmulPlan};
-use super::tile::{accumulate, fetch_addends, write};
+use super::tile::{Corner, Stages, accumulate, begins, fetch_addends, stages, write, zeros};
 
 /// `out [m, n] = lhs [m, k] · rhs [k, n] + bias`, or added to `out`.
 ///
@@ -25,12 +25,8 @@ pub(crate) fn pipelined<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
     #[define(S)] _stage_type: ElemType,
     #[define(O)] _out_type: ElemType,
 ) {
-    let lhs_lanes = NL::value().comptime();
-    let rhs_lanes = NR::value().comptime();
-    let lhs_len = comptime!(plan.lhs().len() / lhs_lanes);
-    let rhs_len = comptime!(plan.rhs().len() / rhs_lanes);
+    let (lhs_lanes, rhs_lanes) = (NL::value().comptime(), NR::value().comptime());
     let copies = comptime!(plan.copies(lhs_lanes) && plan.copies(rhs_lanes));
-    let count = comptime!(plan.fragments());
     let depth = comptime!(plan.depth);
     let ahead = comptime!(plan.stages - 1);
     let first_row = CUBE_POS_Y as usize * comptime!(plan.tile[0]);
@@ -41,25 +37,13 @@ pub(crate) fn pipelined<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
     let rhs_first = (which * sizes.rhs_batch_stride) as usize;
     let end = min(begin + sizes.part as usize, sizes.k as usize);
 
-    let mut staged_lhs =
-        Shared::<[Vector<S, NL>]>::new_aligned_slice(comptime!(plan.stages * lhs_len), 16usize);
-    let mut staged_rhs =
-        Shared::<[Vector<S, NR>]>::new_aligned_slice(comptime!(plan.stages * rhs_len), 16usize);
-    let mut staged_out = Shared::<[Vector<f32, Const<2>>]>::new_aligned_slice(
-        comptime!(plan.threads() / 32 * plan.out().len() / 2),
-        16usize,
-    );
-    let mut sums = Array::<Vector<f32, Const<4>>>::new(count);
-    #[unroll]
-    for i in 0..count {
-        sums[i] = Vector::new(0.0f32);
-    }
+    let mut stages = stages::<S, NL, NR>(comptime!(plan.stages), plan);
+    let mut sums = zeros(plan);
     let steps = (end - begin + comptime!(depth - 1)) / depth;
     #[unroll]
     for step in 0..ahead {
         copy_both::<S, NL, NR>(
-            &mut staged_lhs,
-            &mut staged_rhs,
+            &mut stages,
             lhs,
             rhs,
             lhs_first,
@@ -80,8 +64,7 @@ pub(crate) fn pipelined<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
         sync_cube();
         let next = step + ahead;
         copy_both::<S, NL, NR>(
-            &mut staged_lhs,
-            &mut staged_rhs,
+            &mut stages,
             lhs,
             rhs,
             lhs_first,
@@ -96,23 +79,13 @@ pub(crate) fn pipelined<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
             plan,
         );
         let stage = step % comptime!(plan.stages);
-        let (from_lhs, from_rhs) = (stage * lhs_len, stage * rhs_len);
-        accumulate::<S, NL, NR>(&mut sums, &staged_lhs, &staged_rhs, from_lhs, from_rhs, plan);
+        let (from_lhs, from_rhs) = begins::<NL, NR>(stage, plan);
+        accumulate::<S, NL, NR>(&mut sums, &stages.lhs, &stages.rhs, from_lhs, from_rhs, plan);
     }
     let base = (which * sizes.out_batch_stride + part * sizes.out_part_stride) as usize;
-    let addends = fetch_addends::<O, NO>(out, base, first_row, first_column, &sizes, plan);
-    write::<O, NO>(
-        &sums,
-        &addends,
-        &mut staged_out,
-        bias,
-        out,
-        base,
-        first_row,
-        first_column,
-        &sizes,
-        plan,
-    );
+    let corner = Corner { base, row: first_row, column: first_column };
+    let addends = fetch_addends::<O, NO>(out, &corner, &sizes, plan);
+    write::<O, NO>(&sums, &addends, &mut stages.out, bias, out, &corner, &sizes, plan);
 }
 
 /// Copies the terms from `k` on of both matrices into a stage, with zeros from `end` on, as one
@@ -120,8 +93,7 @@ pub(crate) fn pipelined<S: Float, O: Float, NL: Size, NR: Size, NO: Size>(
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "two matrices and their places")]
 fn copy_both<S: Float, NL: Size, NR: Size>(
-    staged_lhs: &mut Shared<[Vector<S, NL>]>,
-    staged_rhs: &mut Shared<[Vector<S, NR>]>,
+    stages: &mut Stages<S, NL, NR>,
     lhs: &[Vector<S, NL>],
     rhs: &[Vector<S, NR>],
     lhs_first: usize,
@@ -135,10 +107,8 @@ fn copy_both<S: Float, NL: Size, NR: Size>(
     #[comptime] copies: bool,
     #[comptime] plan: MatmulPlan,
 ) {
-    let (lhs_lanes, rhs_lanes) = (NL::value().comptime(), NR::value().comptime());
-    let lhs_base = stage * comptime!(plan.lhs().len() / lhs_lanes);
-    let rhs_base = stage * comptime!(plan.rhs().len() / rhs_lanes);
-    copy_lhs::<S, NL>(staged_lhs, lhs_base, lhs, lhs_first, row, k, end, sizes, copies, plan);
-    copy_rhs::<S, NR>(staged_rhs, rhs_base, rhs, rhs_first, column, k, end, sizes, copies, plan);
+    let (left, right) = begins::<NL, NR>(stage, plan);
+    copy_lhs::<S, NL>(&mut stages.lhs, left, lhs, lhs_first, row, k, end, sizes, copies, plan);
+    copy_rhs::<S, NR>(&mut stages.rhs, right, rhs, rhs_first, column, k, end, sizes, copies, plan);
     commit_copies(copies);
 }

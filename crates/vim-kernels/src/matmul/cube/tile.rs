@@ -7,6 +7,69 @@ use super::bf16::accumulate_bf16;
 use super::plan::{Extents, MatmulPlan};
 use super::tf32::accumulate_tf32;
 
+/// Shared memory of a cube: a ring of stages of each matrix, and the rows of the result that
+/// [`write`] passes through it.
+#[derive(CubeType)]
+pub(crate) struct Stages<S: Float, NL: Size, NR: Size> {
+    pub(crate) lhs: Shared<[Vector<S, NL>]>,
+    pub(crate) rhs: Shared<[Vector<S, NR>]>,
+    pub(crate) out: Shared<[Vector<f32, Const<2>>]>,
+}
+
+/// The stages of a cube, `right` of them of the right matrix.
+#[cube]
+pub(crate) fn stages<S: Float, NL: Size, NR: Size>(
+    #[comptime] right: usize,
+    #[comptime] plan: MatmulPlan,
+) -> Stages<S, NL, NR> {
+    let (lhs_lanes, rhs_lanes) = (NL::value().comptime(), NR::value().comptime());
+    let lhs = Shared::<[Vector<S, NL>]>::new_aligned_slice(
+        comptime!(plan.stages * plan.lhs().len() / lhs_lanes),
+        16usize,
+    );
+    let rhs = Shared::<[Vector<S, NR>]>::new_aligned_slice(
+        comptime!(right * plan.rhs().len() / rhs_lanes),
+        16usize,
+    );
+    let out = Shared::<[Vector<f32, Const<2>>]>::new_aligned_slice(
+        comptime!(plan.threads() / 32 * plan.out().len() / 2),
+        16usize,
+    );
+    Stages::<S, NL, NR> { lhs, rhs, out }
+}
+
+/// Where a tile of the result begins: the vector of the matrix, the row and the column.
+#[derive(CubeType, Clone, Copy)]
+pub(crate) struct Corner {
+    pub(crate) base: usize,
+    pub(crate) row: usize,
+    pub(crate) column: usize,
+}
+
+/// The vectors at which a stage of the left and one of the right matrix begin.
+#[cube]
+pub(crate) fn begins<NL: Size, NR: Size>(
+    stage: usize,
+    #[comptime] plan: MatmulPlan,
+) -> (usize, usize) {
+    let (lhs_lanes, rhs_lanes) = (NL::value().comptime(), NR::value().comptime());
+    let lhs = stage * comptime!(plan.lhs().len() / lhs_lanes);
+    let rhs = stage * comptime!(plan.rhs().len() / rhs_lanes);
+    (lhs, rhs)
+}
+
+/// The sums of a plane, all zero; see [`accumulate`].
+#[cube]
+pub(crate) fn zeros(#[comptime] plan: MatmulPlan) -> Array<Vector<f32, Const<4>>> {
+    let count = comptime!(plan.fragments());
+    let mut sums = Array::<Vector<f32, Const<4>>>::new(count);
+    #[unroll]
+    for i in 0..count {
+        sums[i] = Vector::new(0.0f32);
+    }
+    sums
+}
+
 /// Adds the products of all terms of both stages, which begin at vectors `base_lhs` and `base_rhs`,
 /// to a plane's `sums`, a vector for each fragment `(i, j)`, which begins at row `16·i` and column
 /// `8·j`: two of its upper and two of its lower eight rows.
@@ -136,9 +199,7 @@ fn place_of(
 #[cube]
 pub(crate) fn fetch_addends<O: Float, NO: Size>(
     out: &mut [Vector<O, NO>],
-    base: usize,
-    first_row: usize,
-    first_column: usize,
+    corner: &Corner,
     sizes: &Extents,
     #[comptime] plan: MatmulPlan,
 ) -> Array<Vector<O, NO>> {
@@ -152,18 +213,18 @@ pub(crate) fn fetch_addends<O: Float, NO: Size>(
         #[unroll]
         for k in 0..vectors_per_unit {
             let (y, x) = place_of(eight, k, lanes, plan);
-            let row = min(first_row + plane_row + y, sizes.m as usize - 1);
-            let column = min(first_column + plane_column + x, sizes.n as usize - lanes);
-            let from = base + row * sizes.out_row_stride as usize + column / lanes;
+            let row = min(corner.row + plane_row + y, sizes.m as usize - 1);
+            let column = min(corner.column + plane_column + x, sizes.n as usize - lanes);
+            let from = corner.base + row * sizes.out_row_stride as usize + column / lanes;
             addends[comptime!(eight * vectors_per_unit + k)] = out[from];
         }
     }
     addends
 }
 
-/// Writes a tile of the result, from row and column `first_*` and vector `base` of `out` on. It
-/// passes through shared memory so that adjacent units write adjacent 16-byte vectors: eight rows
-/// of a plane at a time, synchronized within the plane.
+/// Writes a tile of the result, from `corner` on. It passes through shared memory so that adjacent
+/// units write adjacent 16-byte vectors: eight rows of a plane at a time, synchronized within the
+/// plane.
 #[cube]
 #[expect(clippy::too_many_arguments, reason = "a tile, its place and its type")]
 pub(crate) fn write<O: Float, NO: Size>(
@@ -172,9 +233,7 @@ pub(crate) fn write<O: Float, NO: Size>(
     staged: &mut Shared<[Vector<f32, Const<2>>]>,
     bias: &[f32],
     out: &mut [Vector<O, NO>],
-    base: usize,
-    first_row: usize,
-    first_column: usize,
+    corner: &Corner,
     sizes: &Extents,
     #[comptime] plan: MatmulPlan,
 ) {
@@ -201,8 +260,8 @@ pub(crate) fn write<O: Float, NO: Size>(
         #[unroll]
         for k in 0..vectors_per_unit {
             let (y, x) = place_of(eight, k, lanes, plan);
-            let row = first_row + plane_row + y;
-            let column = first_column + plane_column + x;
+            let row = corner.row + plane_row + y;
+            let column = corner.column + plane_column + x;
             // The last vectors may be fewer than the units.
             let in_bounds = y < comptime!(eight * 8 + 8);
             if in_bounds && row < sizes.m as usize && column < sizes.n as usize {
@@ -230,7 +289,7 @@ pub(crate) fn write<O: Float, NO: Size>(
                 if comptime!(plan.form.accumulates) {
                     value += Vector::cast_from(addends[comptime!(eight * vectors_per_unit + k)]);
                 }
-                let to = base + row * sizes.out_row_stride as usize + column / lanes;
+                let to = corner.base + row * sizes.out_row_stride as usize + column / lanes;
                 out[to] = Vector::cast_from(value);
             }
         }

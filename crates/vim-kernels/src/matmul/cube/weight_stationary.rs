@@ -8,7 +8,7 @@ use cubecl::prelude::*;
 
 use super::copies::{commit_copies, copy_lhs, copy_rhs, wait_copies};
 use super::plan::{Extents, MatmulPlan};
-use super::tile::{accumulate, fetch_addends, write};
+use super::tile::{Corner, accumulate, fetch_addends, stages, write};
 
 /// `out [m, n] = lhs [m, k] · rhs [k, n] + bias`, or added to `out`; `k` is at most `plan.depth`.
 ///
@@ -25,8 +25,7 @@ pub(crate) fn weight_stationary<S: Float, O: Float, NL: Size, NR: Size, NO: Size
     #[define(S)] _stage_type: ElemType,
     #[define(O)] _out_type: ElemType,
 ) {
-    let lhs_lanes = NL::value().comptime();
-    let rhs_lanes = NR::value().comptime();
+    let (lhs_lanes, rhs_lanes) = (NL::value().comptime(), NR::value().comptime());
     let lhs_len = comptime!(plan.lhs().len() / lhs_lanes);
     let copies = comptime!(plan.copies(lhs_lanes));
     let rhs_copies = comptime!(plan.copies(rhs_lanes));
@@ -37,20 +36,11 @@ pub(crate) fn weight_stationary<S: Float, O: Float, NL: Size, NR: Size, NO: Size
     let rhs_first = (CUBE_POS_Z * sizes.rhs_batch_stride) as usize;
     let base = (CUBE_POS_Z * sizes.out_batch_stride) as usize;
 
-    let mut staged_lhs =
-        Shared::<[Vector<S, NL>]>::new_aligned_slice(comptime!(plan.stages * lhs_len), 16usize);
-    let mut staged_rhs = Shared::<[Vector<S, NR>]>::new_aligned_slice(
-        comptime!(plan.rhs().len() / rhs_lanes),
-        16usize,
-    );
-    let mut staged_out = Shared::<[Vector<f32, Const<2>>]>::new_aligned_slice(
-        comptime!(plan.threads() / 32 * plan.out().len() / 2),
-        16usize,
-    );
+    let mut stages = stages::<S, NL, NR>(1usize, plan);
     let mut row = CUBE_POS_Y as usize * comptime!(plan.tile[0]);
     let stride = CUBE_COUNT_Y as usize * comptime!(plan.tile[0]);
     copy_lhs::<S, NL>(
-        &mut staged_lhs,
+        &mut stages.lhs,
         0usize,
         lhs,
         lhs_first,
@@ -62,7 +52,7 @@ pub(crate) fn weight_stationary<S: Float, O: Float, NL: Size, NR: Size, NO: Size
         plan,
     );
     copy_rhs::<S, NR>(
-        &mut staged_rhs,
+        &mut stages.rhs,
         0usize,
         rhs,
         rhs_first,
@@ -85,7 +75,7 @@ pub(crate) fn weight_stationary<S: Float, O: Float, NL: Size, NR: Size, NO: Size
         if row + stride < m {
             let next = row + stride;
             copy_lhs::<S, NL>(
-                &mut staged_lhs,
+                &mut stages.lhs,
                 other,
                 lhs,
                 lhs_first,
@@ -98,24 +88,14 @@ pub(crate) fn weight_stationary<S: Float, O: Float, NL: Size, NR: Size, NO: Size
             );
             commit_copies(copies);
         }
-        let addends = fetch_addends::<O, NO>(out, base, row, first_column, &sizes, plan);
+        let corner = Corner { base, row, column: first_column };
+        let addends = fetch_addends::<O, NO>(out, &corner, &sizes, plan);
         #[unroll]
         for i in 0..count {
             sums[i] = Vector::new(0.0f32);
         }
-        accumulate::<S, NL, NR>(&mut sums, &staged_lhs, &staged_rhs, here, 0usize, plan);
-        write::<O, NO>(
-            &sums,
-            &addends,
-            &mut staged_out,
-            bias,
-            out,
-            base,
-            row,
-            first_column,
-            &sizes,
-            plan,
-        );
+        accumulate::<S, NL, NR>(&mut sums, &stages.lhs, &stages.rhs, here, 0usize, plan);
+        write::<O, NO>(&sums, &addends, &mut stages.out, bias, out, &corner, &sizes, plan);
         row += stride;
         here = other;
     }

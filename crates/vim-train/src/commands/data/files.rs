@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use vim_data::{
-    Coco, CocoSources, DataConfig, DataError, EnvPaths, Images, OnProgress, PackOptions,
-    PackReport, PairSources, Pairs, Progress, ScanReport, Sides, SourceError, Sources, Stage,
-    VerifyOptions, VerifyReport, open_images,
+    Coco, DataConfig, DataError, EnvPaths, Images, OnProgress, PackOptions, PackReport, Pairs,
+    Progress, ScanReport, Sides, SourceError, Sources, Stage, VerifyOptions, VerifyReport,
+    open_coco, open_images, open_pairs,
 };
 use vim_run::printable;
 
@@ -52,8 +52,12 @@ pub(crate) enum PartChoice {
 }
 
 impl PartChoice {
-    /// The parts chosen, by their names.
-    fn of<T>(self, train: T, val: T) -> Vec<(&'static str, T)> {
+    /// The parts chosen, by their names; warnings go to stderr.
+    fn of<D>(self, sources: Sources<D>) -> Named<D> {
+        let Sources { train, val, notes, staging: _ } = sources;
+        for note in notes {
+            eprintln!("note: {note}");
+        }
         match self {
             Self::Both => vec![("train", train), ("val", val)],
             Self::Train => vec![("train", train)],
@@ -62,8 +66,8 @@ impl PartChoice {
     }
 }
 
-/// Images by the name of their part.
-type NamedImages = Vec<(&'static str, Images)>;
+/// Data by the name of their part.
+type Named<D> = Vec<(&'static str, D)>;
 
 /// The data that the arguments name.
 fn data_of(which: &ImageArgs) -> Result<DataConfig, Error> {
@@ -80,28 +84,18 @@ fn workers(which: &ImageArgs, data: &DataConfig) -> usize {
     which.workers.map_or_else(|| data.workers.count(), usize::from)
 }
 
-/// The selected parts of a dataset of pairs; warnings go to stderr.
-fn open_pairs(which: &ImageArgs, data: &DataConfig) -> Result<Vec<(&'static str, Pairs)>, Error> {
-    let PairSources { train, val, notes, staging: _ } =
-        vim_data::open_pairs(data, &EnvPaths::from_env())?;
-    for note in notes {
-        eprintln!("note: {note}");
-    }
-    Ok(which.part.of(train, val))
+/// The selected parts of a dataset of pairs.
+fn pairs_of(which: &ImageArgs, data: &DataConfig) -> Result<Named<Pairs>, Error> {
+    Ok(which.part.of(open_pairs(data, &EnvPaths::from_env())?))
 }
 
-/// The selected parts of a dataset with objects; warnings go to stderr.
-fn open_coco(which: &ImageArgs, data: &DataConfig) -> Result<Vec<(&'static str, Coco)>, Error> {
-    let CocoSources { train, val, notes, staging: _ } =
-        vim_data::open_coco(data, &EnvPaths::from_env())?;
-    for note in notes {
-        eprintln!("note: {note}");
-    }
-    Ok(which.part.of(train, val))
+/// The selected parts of a dataset with objects.
+fn coco_of(which: &ImageArgs, data: &DataConfig) -> Result<Named<Coco>, Error> {
+    Ok(which.part.of(open_coco(data, &EnvPaths::from_env())?))
 }
 
-/// The selected parts, and the number of threads; warnings go to stderr.
-fn open(which: &ImageArgs) -> Result<(NamedImages, usize), Error> {
+/// The selected parts, and the number of threads.
+fn open(which: &ImageArgs) -> Result<(Named<Images>, usize), Error> {
     let data = data_of(which)?;
     if !data.dataset.has_image_files() {
         let name: &str = data.dataset.into();
@@ -109,11 +103,8 @@ fn open(which: &ImageArgs) -> Result<(NamedImages, usize), Error> {
             "imagenet or folder: the others have no files to look at, or label maps or objects";
         return Err(ConfigError::range("data.dataset", name, expected).into());
     }
-    let Sources { train, val, notes, staging: _ } = open_images(&data, &EnvPaths::from_env())?;
-    for note in notes {
-        eprintln!("note: {note}");
-    }
-    Ok((which.part.of(train, val), workers(which, &data)))
+    let sources = open_images(&data, &EnvPaths::from_env())?;
+    Ok((which.part.of(sources), workers(which, &data)))
 }
 
 /// Interval between two lines without a bar.
@@ -161,7 +152,7 @@ channels, and those whose content is not what their name says; all but the first
 /// `work` over every part with a bar, and the reports by the parts' names.
 fn each<R>(
     command: &str,
-    parts: NamedImages,
+    parts: Named<Images>,
     mut work: impl FnMut(&str, &mut Images, OnProgress<'_>) -> Result<R, DataError>,
 ) -> Result<BTreeMap<&'static str, R>, Error> {
     let mut reports = BTreeMap::new();
@@ -173,7 +164,7 @@ fn each<R>(
 }
 
 /// The images and the label maps of each part.
-fn halves(parts: Vec<(&'static str, Pairs)>) -> NamedImages {
+fn halves(parts: Named<Pairs>) -> Named<Images> {
     let each = parts.into_iter().flat_map(|(name, pairs)| {
         let maps = if name == "train" { "train label maps" } else { "val label maps" };
         [name, maps].into_iter().zip(pairs.into_halves())
@@ -185,14 +176,14 @@ pub(super) fn scan(args: &ImageArgs) -> Result<(), Error> {
     let data = data_of(args)?;
     let reports = if data.dataset.has_objects() {
         let workers = workers(args, &data);
-        let scanned = open_coco(args, &data)?.into_iter().map(|(name, coco)| {
+        let scanned = coco_of(args, &data)?.into_iter().map(|(name, coco)| {
             let task = Task::new(format!("scan {name}"), vim_data::Dataset::len(coco.images()));
             Ok((name, vim_data::scan_objects(&coco, workers, &|progress| task.show(progress))?))
         });
         scanned.collect::<Result<_, Error>>()?
     } else {
         let (parts, workers) = match data.dataset.has_pairs() {
-            true => (halves(open_pairs(args, &data)?), workers(args, &data)),
+            true => (halves(pairs_of(args, &data)?), workers(args, &data)),
             false => open(args)?,
         };
         each("scan", parts, |_, images, watch| vim_data::scan(images, workers, watch))?
@@ -257,14 +248,14 @@ pub(super) fn verify(args: &VerifyArgs) -> Result<(), Error> {
     let data = data_of(&args.which)?;
     let reports = if data.dataset.has_objects() {
         let workers = workers(&args.which, &data);
-        let verified = open_coco(&args.which, &data)?.into_iter().map(|(name, coco)| {
+        let verified = coco_of(&args.which, &data)?.into_iter().map(|(name, coco)| {
             let task = Task::new(format!("verify {name}"), vim_data::Dataset::len(&coco));
             Ok((name, vim_data::verify_objects(&coco, workers, &|progress| task.show(progress))?))
         });
         verified.collect::<Result<_, Error>>()?
     } else if data.dataset.has_pairs() {
         let workers = workers(&args.which, &data);
-        let verified = open_pairs(&args.which, &data)?.into_iter().map(|(name, pairs)| {
+        let verified = pairs_of(&args.which, &data)?.into_iter().map(|(name, pairs)| {
             let task = Task::new(format!("verify {name}"), vim_data::Dataset::len(&pairs));
             Ok((name, vim_data::verify_pairs(&pairs, workers, &|progress| task.show(progress))?))
         });

@@ -103,7 +103,7 @@ fn open(config: &Config) -> Option<Split> {
         | DatasetKind::Coco => return None,
     }
     let data = vim_data::DataConfig { stage: Stage::Off, ..config.data.clone() };
-    Some(vim_data::open(&data, config.run.seed).ok()?.test)
+    Some(vim_data::open::<vim_data::Class>(&data, config.run.seed).ok()?.test)
 }
 
 /// The pixels of `image`, if the dataset has it under this number and name.

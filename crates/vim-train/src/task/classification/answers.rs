@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 use vim_comm::Comm;
-use vim_data::{DataError, DatasetKind, LoaderConfig, Pixels, Split, Splits, Statistics};
+use vim_data::{Class, DatasetKind, LoaderConfig, Pixels, Split, Statistics};
 use vim_model::Vim;
 use vim_run::metrics::Scores;
 use vim_run::storage::{Disk, replace};
@@ -27,6 +27,7 @@ use crate::task::named::{EvalOptions, Evaluating, Format, NamedTask, Predicting,
 use crate::task::{Evaluation, batches};
 
 impl NamedTask for Classification {
+    type Annotation = Class;
     type Heads = LinearHead;
     type Report = ImageScores;
     type Answer = Answer;
@@ -43,10 +44,6 @@ impl NamedTask for Classification {
     const PREDICTED_AT_A_TIME: usize = 32;
     const NEEDS_CONFIG: bool = false;
     const SCORES_CLASSES: bool = false;
-
-    fn splits(config: &Config) -> Result<Splits, DataError> {
-        vim_data::open(&config.data, config.run.seed)
-    }
 
     fn training(config: &Config, comm: &Comm) -> LoaderConfig {
         batches::training(config, config.model.image_size, comm)

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use burn::tensor::{Device, Tensor};
 use vim_comm::Comm;
-use vim_data::{Batch, CropMode, Loader, LoaderConfig, Recipe, Split, Splits};
+use vim_data::{Batch, Class, CropMode, Loader, LoaderConfig, Recipe, Split, Splits};
 use vim_model::{Cost, LoadOptions, ModelError, Vim, VimConfig, decays, layer_of};
 use vim_run::PREDICTIONS;
 use vim_run::metrics::ScoreKind;
@@ -215,13 +215,13 @@ impl Task for Classification {
     fn open(config: &Config, device: &Device, comm: &Comm) -> Result<Self, Error> {
         config.model.ssm.scan.resolve(device)?;
         config.train.precision.check(device)?;
-        let splits = vim_data::open(&config.data, config.run.seed)?;
+        let splits = vim_data::open::<Class>(&config.data, config.run.seed)?;
         Ok(Self::new(config, splits, comm)?)
     }
 
     fn preflight(config: &Config) -> Result<(Option<Self>, Vec<String>), ConfigError> {
-        let splits =
-            vim_data::dry_run(&config.data, config.run.seed).map_err(ConfigError::of_data)?;
+        let splits = vim_data::dry_run::<Class>(&config.data, config.run.seed)
+            .map_err(ConfigError::of_data)?;
         let task = match splits {
             Some(splits) => Some(Self::new(config, splits, &Comm::single())?),
             None => {

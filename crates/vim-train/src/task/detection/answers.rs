@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use vim_comm::Comm;
 use vim_data::mask_ops::{Rle, rle_to_string};
 use vim_data::{
-    DataError, LoaderConfig, PictureError, Pixels, Split, Splits, encode_png, read_whole_picture,
+    ImageObjects, LoaderConfig, PictureError, Pixels, Split, encode_png, read_whole_picture,
 };
 use vim_dense::detection::{Detector, DetectorConfig};
 use vim_run::storage::{Disk, replace};
@@ -20,10 +20,11 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::output::check_distinct;
 use crate::output::coco::{KindReport, classes_csv, kind_reports, tables};
-use crate::task::dense::{self, DenseObjective};
+use crate::task::dense::{self, DenseObjective as _};
 use crate::task::named::{EvalOptions, Evaluating, NamedTask, PredictOptions, Predicting, Report};
 
 impl NamedTask for Detection {
+    type Annotation = ImageObjects;
     type Heads = DetectorConfig;
     type Report = Evaluated;
     type Answer = Answer;
@@ -50,10 +51,6 @@ impl NamedTask for Detection {
     const PREDICTED_AT_A_TIME: usize = 32;
     const NEEDS_CONFIG: bool = true;
     const SCORES_CLASSES: bool = true;
-
-    fn splits(config: &Config) -> Result<Splits, DataError> {
-        <ObjectDetector as DenseObjective>::splits(config)
-    }
 
     fn training(config: &Config, comm: &Comm) -> LoaderConfig {
         dense::training::<ObjectDetector>(config, comm)

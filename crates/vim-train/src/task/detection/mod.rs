@@ -12,7 +12,7 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use vim_comm::Comm;
 use vim_data::{
-    Batch, DataError, EvalScene, EvalScenes, Mask, ObjectRecipe, OnBad, Pixels, Purpose, Split,
+    Batch, EvalScene, EvalScenes, ImageObjects, Mask, ObjectRecipe, OnBad, Pixels, Purpose, Split,
     Splits, Targets,
 };
 use vim_dense::detection::mask_target::InstanceMask;
@@ -70,6 +70,7 @@ fn truths(targets: &Targets, frame: [usize; 2]) -> Truths {
 }
 
 impl DenseObjective for ObjectDetector {
+    type Annotation = ImageObjects;
     type Measured = Evaluated;
 
     const SCORES: &'static [ScoreKind] = evaluate::SCORES;
@@ -77,14 +78,6 @@ impl DenseObjective for ObjectDetector {
 
     fn new(config: &Config, classes: usize, _comm: &Comm) -> Result<Self, ConfigError> {
         Self::new(config, classes)
-    }
-
-    fn splits(config: &Config) -> Result<Splits, DataError> {
-        vim_data::open_detection(&config.data, config.run.seed)
-    }
-
-    fn dry_run(config: &Config) -> Result<Option<Splits>, DataError> {
-        vim_data::dry_run_detection(&config.data, config.run.seed)
     }
 
     fn purpose(config: &Config) -> Purpose {

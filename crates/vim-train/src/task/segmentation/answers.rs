@@ -8,8 +8,7 @@ use serde::Serialize;
 use vim_comm::Comm;
 use vim_data::dense_ops::{encode_grey, encode_palette, overlay};
 use vim_data::{
-    Confusion, DataError, LoaderConfig, PictureError, Pixels, Split, Splits, encode_png,
-    read_whole_picture,
+    Confusion, LabelMap, LoaderConfig, PictureError, Pixels, Split, encode_png, read_whole_picture,
 };
 use vim_dense::{Segmenter, SegmenterConfig};
 use vim_run::metrics::Scores;
@@ -23,12 +22,13 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::output::{check_distinct, confusion};
 use crate::task::Evaluation;
-use crate::task::dense::{self, DenseObjective};
+use crate::task::dense::{self, DenseObjective as _};
 use crate::task::named::{
     EvalOptions, Evaluating, NamedTask, PredictOptions, Predicting, Report, TOP,
 };
 
 impl NamedTask for Segmentation {
+    type Annotation = LabelMap;
     type Heads = SegmenterConfig;
     type Report = PixelScores;
     type Answer = Answer;
@@ -52,10 +52,6 @@ impl NamedTask for Segmentation {
     const PREDICTED_AT_A_TIME: usize = 1;
     const NEEDS_CONFIG: bool = true;
     const SCORES_CLASSES: bool = true;
-
-    fn splits(config: &Config) -> Result<Splits, DataError> {
-        <PixelClassifier as DenseObjective>::splits(config)
-    }
 
     fn training(config: &Config, comm: &Comm) -> LoaderConfig {
         dense::training::<PixelClassifier>(config, comm)

@@ -11,7 +11,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use vim_comm::Comm;
 use vim_data::dense_ops::overlay;
 use vim_data::{
-    Batch, Confusion, DataError, DenseRecipe, EvalPair, EvalPairs, Floors, OnBad, Pixels, Purpose,
+    Batch, Confusion, DenseRecipe, EvalPair, EvalPairs, Floors, LabelMap, OnBad, Pixels, Purpose,
     Split, Splits,
 };
 use vim_dense::Segmenter;
@@ -56,6 +56,7 @@ fn viewer(config: &Config, split: &Split) -> Viewer {
 }
 
 impl DenseObjective for PixelClassifier {
+    type Annotation = LabelMap;
     /// The confusion of all pixels, and the number of images.
     type Measured = (Confusion, usize);
 
@@ -64,14 +65,6 @@ impl DenseObjective for PixelClassifier {
 
     fn new(config: &Config, classes: usize, comm: &Comm) -> Result<Self, ConfigError> {
         Self::new(config, classes, comm)
-    }
-
-    fn splits(config: &Config) -> Result<Splits, DataError> {
-        vim_data::open_segmentation(&config.data, config.run.seed)
-    }
-
-    fn dry_run(config: &Config) -> Result<Option<Splits>, DataError> {
-        vim_data::dry_run_segmentation(&config.data, config.run.seed)
     }
 
     fn purpose(config: &Config) -> Purpose {
