@@ -6,7 +6,9 @@ use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use vim_kernels::{KernelChoice, KernelError, add_rms_norm};
 
-use crate::config::{MOST_CHANNELS, ModelError, NormKind, VimConfig, check_sizes, conflict, range};
+use crate::config::{
+    MOST_CHANNELS, MixerConfig, ModelError, NormKind, VimConfig, check_sizes, conflict, range,
+};
 use crate::init::{Rule, Scope};
 use crate::mixer::Mixer;
 use crate::rng::{Draw, keyed, unit};

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use strum::VariantArray;
-use vim_data::{DatasetKind, Encoding, Pixels, Split, Stage, read_picture};
+use vim_data::{Class, Encoding, Pixels, Sample, Split, Stage, read_picture};
 use vim_run::{PER_CLASS, PREDICTIONS};
 use vim_sweep::classes::{ClassDifferences, ClassScores, class_differences};
 use vim_sweep::differences::{Differences, differences};
@@ -94,16 +94,10 @@ pub(super) fn thumbnails(sweep: &Sweep, differences: &Differences) -> Vec<Option
 
 /// The test images of `config`, if all of their pixels are at hand once they are open.
 fn open(config: &Config) -> Option<Split> {
-    match config.data.dataset {
-        DatasetKind::Shapes | DatasetKind::Cifar10 | DatasetKind::Cifar100 => {}
-        DatasetKind::Imagenet
-        | DatasetKind::Folder
-        | DatasetKind::Ade20k
-        | DatasetKind::Pairs
-        | DatasetKind::Coco => return None,
-    }
     let data = vim_data::DataConfig { stage: Stage::Off, ..config.data.clone() };
-    Some(vim_data::open::<vim_data::Class>(&data, config.run.seed).ok()?.test)
+    // There are none for files that have to be listed first.
+    let _outline = vim_data::dry_run::<Class>(&data, config.run.seed).ok()??;
+    Some(vim_data::open::<Class>(&data, config.run.seed).ok()?.test)
 }
 
 /// The pixels of `image`, if the dataset has it under this number and name.
@@ -113,7 +107,7 @@ fn of_dataset(split: &Split, image: &Image) -> Option<Pixels> {
     if index >= dataset.len() || dataset.name(index) != image.name {
         return None;
     }
-    let mut data = Vec::new();
-    dataset.read(index, &mut data).ok()?;
-    Some(Pixels { height, width, data })
+    let mut sample = Sample::default();
+    dataset.read(index, &mut sample).ok()?;
+    Some(Pixels { height, width, data: sample.image })
 }

@@ -192,7 +192,6 @@ struct Product<const JOINT: bool>;
 impl<const JOINT: bool> Objective for Product<JOINT> {
     type Model = Factor;
     type Inputs = Tensor<1>;
-    type Prediction = String;
 
     const PARTS: &'static [&'static str] = &["mean", "square"];
     const JOINT: bool = JOINT;
@@ -243,10 +242,6 @@ impl<const JOINT: bool> Objective for Product<JOINT> {
             Tensor::cat(vec![mean.clone() * all.clone(), mean.clone(), mean.clone() * mean], 0)
         };
         Ok(means.into_iter().map(loss).collect())
-    }
-
-    fn predict(_: &Factor, _: Tensor<4>, _: &[String], _: usize) -> Result<Vec<String>, Error> {
-        Ok(Vec::new())
     }
 }
 
