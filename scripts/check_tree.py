@@ -23,15 +23,15 @@ RUST_COLUMNS, RUST_LINES = 100, 400
 # A file may be longer if it is easy to read: without a function of more lines than these.
 LONGEST_FILE, LONGEST_FUNCTION = 600, 80
 PAGE_COLUMNS, PAGE_LINES = 120, 250
-# A command prints the first, which has a line for each key; experiments are added to the second, and none is removed.
-UNLIMITED = {"docs/config-reference.md", "docs/log.md"}
+# A command prints the first, which has a line for each key; to the others entries are added, and none is removed.
+UNLIMITED = {"docs/config-reference.md", "docs/log.md", "CHANGELOG.md"}
 
 ARCHITECTURE = "docs/architecture.md"
 # The walks of that page, and the most files that each may lead through.
 WALKS = {
-    "A training batch, from a file to the update": 31,
+    "A training batch, from a file to the update": 27,
     "A discretization, from TOML to a kernel": 19,
-    "A checkpoint, saved and resumed": 17,
+    "A checkpoint, saved and resumed": 15,
     "A backward scan on a GPU": 28,
     "A segmentation's loss": 22,
     "Several GPUs, from `train` to the sum of gradients": 28,
@@ -55,6 +55,11 @@ WORDS = {
     r"\blives in a row\b|\bof all lives\b|\bnext life\b": "attempt of the job",
     r"\b(?:struct|enum|trait|type) (?:Given|Kept\w*|Parts|OfToken|Life|Lives|Surroundings|Misfit|Misshapen|Shelf|Slab)\b": "the field's name",
     r"\bmod (?:given|parts|retreat|many|keep|life|surroundings|flex)\b": "the field's name",
+    r"\b[Ss]o many\b": "a number of, this many, or the name of the number",
+    r"\b[Pp]uts? up with\b": "allow",
+    r"\bfound again\b": "recognized, or who finds what",
+    r"\b(?:of|is) no use\b": "not needed, or what is wrong with it",
+    r"\bOf an? (?:classification|segmentation|detection):": "Segmentation only:",
 }
 
 

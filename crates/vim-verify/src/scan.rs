@@ -14,7 +14,7 @@ use crate::run::{Results, StateNumber, judged};
 pub enum Form {
     /// Both per token.
     Variable,
-    /// Both per token, for this many groups of channels.
+    /// Both per token, for this number of groups of channels.
     Grouped(usize),
     /// Both constant, per channel.
     Constant,

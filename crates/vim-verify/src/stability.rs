@@ -15,7 +15,7 @@ const DELTA: f64 = 0.5;
 /// Tokens.
 const LEN: usize = 64;
 
-/// |delta·A| from 1e-3 to 1e4, three to a decade; quick, one to a decade.
+/// |delta·A| from 1e-3 to 1e4: three to a decade, one if `quick`.
 fn magnitudes(quick: bool) -> Vec<f64> {
     let step = if quick { 3 } else { 1 };
     (-9..=12).step_by(step).map(|third: i32| 10_f64.powf(f64::from(third) / 3.0)).collect()

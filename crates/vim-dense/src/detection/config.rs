@@ -10,7 +10,7 @@ use super::pyramid::STRIDES;
 
 /// The size of the patches that [`STRIDES`] are for.
 const PATCH: usize = 16;
-/// Patches have a finest map with this many pixels along a side.
+/// Pixels of the finest map along a side of a patch.
 const FINEST: usize = 4;
 /// Height to width of the anchors.
 pub(crate) const RATIOS: [f64; 3] = [0.5, 1.0, 2.0];

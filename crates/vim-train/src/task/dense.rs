@@ -14,7 +14,7 @@ use vim_run::signals::StopRequest;
 
 use super::named::Evaluating;
 use super::without_data::WithoutData;
-use super::{Description, EvalSplit, Evaluation, Task, Tested, absent, loaders};
+use super::{Description, EvalSplit, Evaluation, Task, Tested, absent, batches};
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
 
@@ -129,7 +129,7 @@ impl<O: DenseObjective> DenseTask<O> {
 pub(super) fn training<O: DenseObjective>(config: &Config, comm: &Comm) -> LoaderConfig {
     LoaderConfig {
         purpose: O::purpose(config),
-        ..loaders::training(config, config.model.image_size, comm)
+        ..batches::training(config, config.model.image_size, comm)
     }
 }
 

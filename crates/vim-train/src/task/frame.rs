@@ -8,7 +8,7 @@ use vim_data::dense_ops::padding;
 use vim_data::{Batch, Pixels, Statistics, read_picture};
 use vim_model::ImageSize;
 
-use super::upload;
+use super::batches;
 use crate::error::Error;
 
 /// Image files as a classifier sees them.
@@ -25,7 +25,7 @@ pub(crate) type Picture = Result<Vec<u8>, String>;
 impl Seer {
     /// Of images of `size`, normalized by `statistics`, on `device`.
     pub(crate) fn new(size: ImageSize, statistics: Statistics, device: &Device) -> Self {
-        Self { size: super::loaders::sides(size), statistics, device: device.clone() }
+        Self { size: super::batches::sides(size), statistics, device: device.clone() }
     }
 
     /// Reads images, resized and cropped as evaluation does.
@@ -41,7 +41,7 @@ impl Seer {
             return Ok(None);
         }
         let batch = Batch::plain(good.concat(), vec![0; good.len()], self.size);
-        Ok(Some(upload::images(&batch, self.statistics, &self.device)?))
+        Ok(Some(batches::images(&batch, self.statistics, &self.device)?))
     }
 }
 
@@ -70,5 +70,5 @@ pub(super) fn framed(
     }
     let mut batch = Batch::plain(pixels, vec![0; images.len()], frame);
     batch.erased = beyond;
-    upload::images(&batch, statistics, device)
+    batches::images(&batch, statistics, device)
 }

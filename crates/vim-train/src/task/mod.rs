@@ -1,5 +1,6 @@
 //! The interface between the model-independent training loop and the tasks.
 
+pub mod batches;
 pub(crate) mod classes;
 pub mod classification;
 mod dense;
@@ -7,10 +8,8 @@ pub mod detection;
 pub(crate) mod frame;
 mod init;
 pub(crate) mod kinds;
-pub mod loaders;
 pub(crate) mod named;
 pub mod segmentation;
-pub mod upload;
 pub mod without_data;
 
 use std::ops::Range;

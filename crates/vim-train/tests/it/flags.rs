@@ -86,7 +86,7 @@ impl Trained {
     }
 }
 
-/// The weights in `bytes` that `keeps` names, with so many `rows` of positions, if it says so.
+/// The weights in `bytes` that `keeps` names, with as many `rows` of positions, if it is given.
 fn rewritten(bytes: &[u8], keeps: impl Fn(&str) -> bool, rows: Option<usize>) -> Vec<u8> {
     let file = SafeTensors::deserialize(bytes).unwrap();
     let mut arrays: BTreeMap<String, TensorView<'_>> = file.tensors().into_iter().collect();

@@ -21,9 +21,9 @@ use vim_run::signals::StopRequest;
 use vim_train::Error;
 use vim_train::args::{DeviceArg, Overrides};
 use vim_train::config::{Config, ConfigError};
-use vim_train::task::upload;
+use vim_train::task::batches;
 use vim_train::task::{
-    Description, Draw, EvalSplit, Evaluation, InitWeights, Objective, Placement, Task, loaders,
+    Description, Draw, EvalSplit, Evaluation, InitWeights, Objective, Placement, Task, batches,
 };
 use vim_train::train::{self, TrainArgs};
 
@@ -112,7 +112,7 @@ struct Toy {
 impl Toy {
     fn masked(&self, batch: &Batch, device: &Device) -> Result<Masked, Error> {
         let statistics = self.splits.train.statistics(self.config.data.normalize);
-        let images = upload::images(batch, statistics, device)?;
+        let images = batches::images(batch, statistics, device)?;
         let shape = [batch.len(), 1, batch.height, batch.width];
         Ok(Masked {
             images,
@@ -132,8 +132,8 @@ impl Task for Toy {
     fn open(config: &Config, _: &Device, comm: &Comm) -> Result<Self, Error> {
         let splits = vim_data::open::<vim_data::Class>(&config.data, config.run.seed)?;
         let size = 32.into();
-        let evaluation = loaders::evaluation(config, size, comm);
-        let training = loaders::training(config, size, comm);
+        let evaluation = batches::evaluation(config, size, comm);
+        let training = batches::training(config, size, comm);
         let loader = Loader::new(splits.train.clone(), training)?;
         let objective = PixelLoss { seed: config.run.seed };
         Ok(Self { objective, config: config.clone(), splits, loader, evaluation })

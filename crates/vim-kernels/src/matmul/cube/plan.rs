@@ -133,9 +133,9 @@ impl MatmulPlan {
 #[derive(Clone, Copy)]
 pub(super) enum Way {
     Pipelined,
-    /// The right matrix is stationary in shared memory; this many cubes share the rows.
+    /// The right matrix is stationary in shared memory; this number of cubes shares the rows.
     Stationary(usize),
-    /// It is in registers; this many cubes share the rows.
+    /// It is in registers; this number of cubes shares the rows.
     InRegisters(usize),
 }
 

@@ -18,8 +18,8 @@ pub(super) fn from_neighbour(value: f32) -> f32 {
     plane_shuffle_xor(value, 1u32)
 }
 
-/// Channel, place in it and number of each of the `states` of a unit that has `channels` channels.
-/// States that read the same B and C follow each other.
+/// Channel, place in the channel and number of each of a unit's `states`, which are of one channel
+/// or, half each, of two. States that read the same B and C follow each other.
 pub(super) fn places(states: usize, channels: usize) -> impl Iterator<Item = [usize; 3]> {
     let per_channel = states / channels;
     (0..states).map(move |i| {

@@ -24,7 +24,7 @@ use crate::output::picture::thumbnail;
 use crate::task::classes::IMAGENET;
 use crate::task::frame::Seer;
 use crate::task::named::{EvalOptions, Evaluating, Format, NamedTask, Predicting, Report, TOP};
-use crate::task::{Evaluation, loaders};
+use crate::task::{Evaluation, batches};
 
 impl NamedTask for Classification {
     type Annotation = Class;
@@ -46,11 +46,11 @@ impl NamedTask for Classification {
     const SCORES_CLASSES: bool = false;
 
     fn training(config: &Config, comm: &Comm) -> LoaderConfig {
-        loaders::training(config, config.model.image_size, comm)
+        batches::training(config, config.model.image_size, comm)
     }
 
     fn evaluation(config: &Config) -> Option<LoaderConfig> {
-        Some(loaders::evaluation(config, config.model.image_size, &Comm::single()))
+        Some(batches::evaluation(config, config.model.image_size, &Comm::single()))
     }
 
     fn published_names(count: usize) -> Option<Vec<String>> {
@@ -68,7 +68,7 @@ impl NamedTask for Classification {
         let &Evaluating { config, split, batch, device, comm, stop, advance, .. } = of;
         check_image_size(model.config(), &config.augment, split)?;
         let model = model.with_precision(config.train.precision)?;
-        let mut loading = loaders::evaluation(config, model.config().image_size, comm);
+        let mut loading = batches::evaluation(config, model.config().image_size, comm);
         loading.batch_size = batch.unwrap_or(loading.batch_size);
         let mut predictions = Predictions::of(split);
         let mut each = |place, logits: &[f32], is_read| {

@@ -7,7 +7,7 @@ use vim_data::{Batch, Statistics};
 
 use crate::config::{ConfigError, TrainConfig};
 use crate::error::Error;
-use crate::task::upload::images;
+use crate::task::batches::images;
 
 /// The targets of a batch.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
 
 use crate::error::Error;
-use crate::task::{Evaluation, share, upload};
+use crate::task::{Evaluation, batches, share};
 
 /// Share of images whose class has the largest logit.
 pub const TOP1: ScoreKind = ScoreKind::share("top1", "top-1");
@@ -39,7 +39,7 @@ pub fn evaluate(
     let mut upload = || {
         let batch = batches.next()?.map_err(Error::from);
         Some(batch.and_then(|batch| {
-            let pixels = upload::images(&batch, statistics, device)?;
+            let pixels = batches::images(&batch, statistics, device)?;
             let Batch { labels, count, unread, .. } = batch;
             Ok((pixels, labels, count, unread))
         }))

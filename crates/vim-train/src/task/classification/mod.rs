@@ -20,7 +20,7 @@ use vim_run::signals::StopRequest;
 
 use super::{
     Description, Draw, EvalSplit, Evaluation, InitRecord, InitWeights, Objective, Placement, Task,
-    Tested, absent, loaders,
+    Tested, absent, batches,
 };
 use crate::config::{Config, ConfigError, LossKind};
 use crate::error::Error;
@@ -175,8 +175,8 @@ impl Classification {
         let classes = splits.train.num_classes();
         let model = config.model.with_classes(classes)?;
         check_image_size(&model, &config.augment, &splits.train)?;
-        let evaluation = loaders::evaluation(config, model.image_size, comm);
-        let training = loaders::training(config, model.image_size, comm);
+        let evaluation = batches::evaluation(config, model.image_size, comm);
+        let training = batches::training(config, model.image_size, comm);
         let loader = Loader::new(splits.train.clone(), training).map_err(ConfigError::of_data)?;
         let classifier = Classifier::new(config, model)?;
         Ok(Self { classifier, splits, loader, evaluation, comm: comm.clone() })
@@ -226,7 +226,7 @@ impl Task for Classification {
             Some(splits) => Some(Self::new(config, splits, &Comm::single())?),
             None => {
                 let size = config.model.image_size;
-                let training = loaders::training(config, size, &Comm::single());
+                let training = batches::training(config, size, &Comm::single());
                 training.check().map_err(ConfigError::of_data)?;
                 None
             }
@@ -241,7 +241,7 @@ impl Task for Classification {
     fn describe(&self) -> Result<Description, Error> {
         let (model, splits) = (&self.classifier.model, &self.splits);
         let size = model.image_size;
-        let sides = loaders::sides(size);
+        let sides = batches::sides(size);
         let (recipe, images) = (&self.classifier.config.augment, splits.train.image_size());
         let mut notes = splits.notes.clone();
         if images.is_none() && recipe.crop == CropMode::Pad {
@@ -377,7 +377,7 @@ pub fn check_image_size(
     recipe: &Recipe,
     split: &Split,
 ) -> Result<(), ConfigError> {
-    let wanted = loaders::sides(model.image_size);
+    let wanted = batches::sides(model.image_size);
     let images = split.image_size();
     match images {
         Some(size) if size != wanted && recipe.crop_mode(wanted, images) == CropMode::Pad => {

@@ -21,7 +21,7 @@ use vim_run::metrics::ScoreKind;
 
 use super::dense::{DenseObjective, DenseTask, PICTURES};
 use super::named::Evaluating;
-use super::{Description, Evaluation, loaders, upload};
+use super::{Description, Evaluation, batches};
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use crate::output::coco;
@@ -120,7 +120,7 @@ impl DenseObjective for ObjectDetector {
         batch: &Batch,
         device: &Device,
     ) -> Result<Scenes, Error> {
-        let images = upload::images(batch, split.statistics(config.data.normalize), device)?;
+        let images = batches::images(batch, split.statistics(config.data.normalize), device)?;
         if batch.targets.len() != batch.len() {
             return Err(Error::internal("a batch without objects"));
         }
@@ -135,7 +135,7 @@ impl DenseObjective for ObjectDetector {
         let viewer = viewer(config, split);
         let loading = Loading {
             threads: config.data.workers.count(),
-            batch: batch.unwrap_or(loaders::evaluation_batch(config)),
+            batch: batch.unwrap_or(batches::evaluation_batch(config)),
             on_bad: config.data.bad_test.into(),
         };
         let mut each = |_: &_, _: &_| {
@@ -186,7 +186,7 @@ impl DenseObjective for ObjectDetector {
         let scene = scenes.next().transpose()?.and_then(Result::ok);
         let scene = scene.ok_or_else(|| Error::internal("an evaluation without images"))?;
         let viewer = viewer(config, split);
-        let batch = loaders::evaluation_batch(config).min(split.len());
+        let batch = batches::evaluation_batch(config).min(split.len());
         Ok(move |model: &Detector| {
             viewer.seen(model, &vec![&scene.image; batch], device).map(|_| ())
         })

@@ -19,7 +19,7 @@ use vim_run::metrics::ScoreKind;
 
 use super::dense::{DenseObjective, DenseTask, PICTURES};
 use super::named::Evaluating;
-use super::{Description, Evaluation, upload};
+use super::{Description, Evaluation, batches};
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use classes::{class_rows, classes_csv};
@@ -104,7 +104,7 @@ impl DenseObjective for PixelClassifier {
         batch: &Batch,
         device: &Device,
     ) -> Result<Mapped, Error> {
-        let images = upload::images(batch, split.statistics(config.data.normalize), device)?;
+        let images = batches::images(batch, split.statistics(config.data.normalize), device)?;
         let maps = batch.label_maps.as_ref();
         let maps = maps.ok_or_else(|| Error::internal("a batch without label maps"))?;
         let labels: Vec<i32> = maps.iter().map(|&label| i32::from(label)).collect();

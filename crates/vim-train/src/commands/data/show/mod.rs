@@ -21,9 +21,9 @@ use crate::args::Overrides;
 use crate::config::Config;
 use crate::error::Error;
 use crate::output::{OutputError, check_folder, print, print_json};
+use crate::task::batches;
 use crate::task::kinds::with_task;
 use crate::task::named::NamedTask;
-use crate::task::{loaders, upload};
 use page::{Row, page};
 
 const EXAMPLES: &str = "\
@@ -83,7 +83,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     });
     let size = config.model.image_size;
     let statistics = splits.train.statistics(config.data.normalize);
-    let plain = loaders::evaluation(&config, size, &Comm::single());
+    let plain = batches::evaluation(&config, size, &Comm::single());
     let loader = Loader::new(splits.train.clone(), loading)?;
     let per_epoch = loader.batches_per_epoch() as u64;
     if args.batch >= per_epoch {
@@ -122,7 +122,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     let cropping = if has_maps || has_objects {
         format!("crops of {size} px, beside them what they show")
     } else {
-        config.augment.cropping(loaders::sides(size), splits.train.image_size())
+        config.augment.cropping(batches::sides(size), splits.train.image_size())
     };
     let page = page(&title, &cropping, &rows, factor)?;
     replace(&Disk, &table, page.as_bytes()).map_err(Error::io("write", &table))?;
@@ -209,7 +209,7 @@ fn originals(
 /// The model's input images, converted back to bytes.
 fn received(batch: &Batch, by: Statistics) -> Result<Vec<Pixels>, Error> {
     let device = Device::flex();
-    let images = upload::images(batch, by, &device)?;
+    let images = batches::images(batch, by, &device)?;
     let channel =
         |values: [f32; 3]| Tensor::<1>::from_floats(values, &device).reshape([1, 3, 1, 1]);
     let images = (images * channel(by.std) + channel(by.mean)) * 255.0;

@@ -17,7 +17,7 @@ use vim_model::{LoadOptions, NamedArrays};
 use super::arrays::{Arrays, Comparison, Floats, damaged, unfit, weights};
 use super::{EvalGoldenArgs, expect_shape, numbers};
 use crate::error::Error;
-use crate::task::upload;
+use crate::task::batches;
 use bands::Bands;
 pub(super) use bands::{not_compared, summary};
 pub(super) use variant::Description;
@@ -169,7 +169,7 @@ impl Golden<'_> {
         }
         let mut batch = Batch::plain(pixels, vec![0; sizes.len()], [side; 2]);
         batch.erased = erased;
-        let images = upload::images(&batch, Statistics::IMAGENET, device)?;
+        let images = batches::images(&batch, Statistics::IMAGENET, device)?;
         self.tensor("batch", images.clone())?;
         Ok(images)
     }

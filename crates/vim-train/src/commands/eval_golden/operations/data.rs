@@ -12,7 +12,7 @@ use vim_data::{Batch, IGNORED, LabelMap, Photometric, Pixels, Region, Statistics
 use super::super::arrays::Arrays;
 use super::{Row, arrays_of, field, json, unlike};
 use crate::error::Error;
-use crate::task::upload;
+use crate::task::batches;
 
 /// f32 in another order of operations.
 const NORMALIZED: f64 = 1e-6;
@@ -166,7 +166,7 @@ fn normalize(npz: &Path, arrays: &mut Arrays, rows: &mut Vec<Row>) -> Result<(),
     }
     let mut batch = Batch::plain(pixels, vec![0], [height, width]);
     batch.erased = padding(content, [height, width]).into_iter().map(|one| (0, one)).collect();
-    let tensor = upload::images(&batch, Statistics::IMAGENET, &Device::flex())?;
+    let tensor = batches::images(&batch, Statistics::IMAGENET, &Device::flex())?;
     let got: Vec<f64> =
         tensor.permute([0, 2, 3, 1]).into_data().iter::<f32>().map(f64::from).collect();
     let want: Vec<f64> = theirs.values.iter().map(|&value| f64::from(value)).collect();
