@@ -21,7 +21,6 @@ use vim_run::signals::StopRequest;
 use vim_train::Error;
 use vim_train::args::{DeviceArg, Overrides};
 use vim_train::config::{Config, ConfigError};
-use vim_train::task::batches;
 use vim_train::task::{
     Description, Draw, EvalSplit, Evaluation, InitWeights, Objective, Placement, Task, batches,
 };
