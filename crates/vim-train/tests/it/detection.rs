@@ -113,7 +113,7 @@ fn scores_files_and_pictures_come_out() {
     let text = predict(&["--least", "1.0"]);
     assert_parts(&stdout(&text), &["a.png\n  nothing"]);
     assert_says(&predict(&["--drawn", &pictures]), 73, &["a_objects.png"]);
-    assert_says(&predict(&["--maps", &pictures]), 1, &["--maps", "detection"]);
+    assert_says(&predict(&["--maps", &pictures]), 2, &["--maps", "detection"]);
 }
 
 /// Of a classifier with a class token, and of a detector.

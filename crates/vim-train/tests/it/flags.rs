@@ -198,7 +198,6 @@ fn eval_flags(trained: &Trained, table: &mut Table) {
     let several = trained.eval(&["--multi-scale", "--json"]);
     if task == "segmentation" {
         assert_code(&several, 0);
-        assert_ne!(stdout(&several), stdout(&plain), "six sizes");
         note(table, "eval", task, &["--multi-scale"]);
     } else {
         note_refused(table, "eval", task, "--multi-scale", &several);

@@ -122,8 +122,9 @@ fn weights_go_out_under_the_original_s_names_and_come_back() {
     let image = repository("crates/vim-train/tests/it/fixtures/grey.png");
     let refused = run(&["predict", image.to_str().unwrap(), "--checkpoint", &pth]);
     assert_says(&refused, 65, &["1.pth is a segmenter", "give --config"]);
-    let refused = run(&["import", &pth, "--config", config, "--allow", "head"]);
-    assert_says(&refused, 1, &["--allow"]);
+    let allowed = run(&["import", &pth, "--config", config, "--allow", "head", "--classes", "5"]);
+    assert_code(&allowed, 0);
+    assert_parts(&stdout(&allowed), &["head of 12 classes replaced by a new one of 5 classes"]);
     let other = repository("configs/debug.toml");
     let refused =
         run(&["export", &ours, "--config", other.to_str().unwrap(), "-o", &path("5.pth")]);

@@ -100,7 +100,13 @@ fn a_detector_goes_through_detectron2_s_names_unchanged() {
     assert_eq!(recorded["detection"], first["detection"]);
 
     let refused = vim_train(&[&"import", &at("1.pth"), &"--classes", &"2"]);
-    assert_says(&refused, 1, &["1.pth is a detector", "--classes"]);
+    assert_says(&refused, 65, &["does not fit the model in 8 places", "cls_score.weight"]);
+    let args: [&dyn AsRef<OsStr>; 6] =
+        [&"import", &at("1.pth"), &"--classes", &"2", &"--allow", &"head"];
+    let allowed = vim_train(&args);
+    assert_code(&allowed, 0);
+    let said = "head of 3 classes replaced by a new one of 2 classes";
+    assert_parts(&stdout(&allowed), &[said]);
     let other = repository("configs/debug.toml");
     let refused = vim_train(&[&"import", &at("1.pth"), &"--config", &other]);
     assert_says(&refused, 65, &["1.pth is a detector", "task = \"detection\""]);

@@ -99,14 +99,14 @@ impl Failure for LayersError {
 }
 
 pub(crate) fn run(args: &FeaturesArgs) -> Result<(), Error> {
+    check_extension(&args.output)?;
+    check_free(&args.output, args.force)?;
     let subject = args.model.find()?;
     with_task!(subject.task, T => write::<T>(args, &subject))
 }
 
 fn write<T: NamedTask>(args: &FeaturesArgs, subject: &Subject) -> Result<(), Error> {
     let output = &args.output;
-    check_extension(output)?;
-    check_free(output, args.force)?;
     let paths = images(&args.images)?;
     let described = args.model.describe::<T>(subject)?;
     let device = args.model.device(subject.given.as_ref())?.device;
