@@ -57,7 +57,7 @@ WORDS = {
     r"\bmod (?:given|parts|retreat|many|keep|life|surroundings|flex)\b": "the field's name",
     r"\b[Ss]o many\b": "a number of, this many, or the name of the number",
     r"\b[Pp]uts? up with\b": "allow",
-    r"\bfound again\b": "recognized, or who finds what",
+    r"\bfound\s+again\b": "recognized, or who finds what",
     r"\b(?:of|is) no use\b": "not needed, or what is wrong with it",
     r"\bOf an? (?:classification|segmentation|detection):": "Segmentation only:",
 }

@@ -1,4 +1,4 @@
-//! The loss of a segmentation: logits interpolated to the labels' size, and their negative
+//! The loss of segmentation: logits interpolated to the labels' size, and their negative
 //! log-likelihood, without the interpolated logits in memory. Arguments, checks, reference, and
 //! which implementation runs.
 
