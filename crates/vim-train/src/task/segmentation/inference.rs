@@ -140,3 +140,63 @@ impl Viewer {
         Ok(logits.narrow(1, 0, size[0]).narrow(2, 0, size[1]))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use vim_dense::SegmenterConfig;
+    use vim_model::{ClassToken, VimConfig};
+
+    use super::*;
+
+    /// Noise of one size.
+    fn picture([height, width]: [usize; 2], seed: u32) -> Pixels {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        };
+        Pixels { height, width, data: (0..3 * height * width).map(|_| next()).collect() }
+    }
+
+    #[test]
+    fn images_seen_together_get_the_classes_that_each_gets_alone() {
+        let device = Device::flex();
+        let backbone = VimConfig {
+            image_size: 32.into(),
+            patch_size: 8,
+            depth: 4,
+            d_model: 16,
+            class_token: ClassToken::None,
+            ..VimConfig::default()
+        };
+        let heads = SegmenterConfig {
+            out_indices: vec![0, 1, 2, 3],
+            aux_channels: 8,
+            ..SegmenterConfig::default()
+        };
+        let model = heads.init(&backbone, 5, &device, 1).unwrap();
+        // Two of one size, one of another, and again the first size: three groups.
+        let pictures = [[40, 56], [40, 56], [33, 32], [40, 56]];
+        let pictures: Vec<Pixels> =
+            pictures.into_iter().zip(1..).map(|(size, seed)| picture(size, seed)).collect();
+        let recipe = DenseRecipe { scale: [64, 32], ..DenseRecipe::default() };
+        for inference in [Inference::Slide, Inference::Whole] {
+            for multi_scale in [false, true] {
+                let recipe = DenseRecipe { inference, ..recipe };
+                let viewer = Viewer { recipe, statistics: Statistics::IMAGENET, multi_scale };
+                let all: Vec<&Pixels> = pictures.iter().collect();
+                let together = viewer.labels(&model, &all, &device).unwrap();
+                for (image, labels) in all.iter().zip(&together) {
+                    assert_eq!(labels.len(), image.height * image.width);
+                    let alone = viewer.labels(&model, &[image], &device).unwrap();
+                    assert_eq!(&alone[0], labels, "{inference:?}, {multi_scale}");
+                }
+                let seen: BTreeSet<u8> = together.iter().flatten().copied().collect();
+                assert!(seen.len() > 1, "a model of one class shows nothing");
+                assert_ne!(together[0], together[1]);
+            }
+        }
+    }
+}
