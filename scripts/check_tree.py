@@ -39,12 +39,6 @@ WALKS = {
 # A size in that page may be off by as many lines, or by this part of itself: else each change would rewrite the page.
 STALE_LINES, STALE_PART = 100, 0.01
 
-# Files of vim-train outside of config/ and task/ that know which tasks there are, and why. It only gets shorter.
-KNOWS_TASKS = {
-    "commands/eval_golden/mod.rs": "arrays of a classifier",
-    "commands/eval_golden/operations/optim.rs": "arrays of a segmenter's optimizer",
-}
-
 # Words with no meaning outside this project, and what the field says instead.
 WORDS = {
     r"\bretreat\w*|\breadvance\w*": "backward step, recompute",
@@ -232,17 +226,12 @@ def task_words(text):
 
 def check_seam():
     """Outside of config/ and task/, vim-train does not know which tasks there are."""
-    known = set()
     for path in tracked("crates/vim-train/src/*.rs"):
         name = shown(path).removeprefix("crates/vim-train/src/")
         if name.startswith(("config/", "task/")) or path.name == "tests.rs":
             continue
         for line, what in task_words(path.read_text()):
-            known.add(name)
-            if name not in KNOWS_TASKS:
-                yield f"{shown(path)}:{line}: `{what}`: which tasks there are is the business of task/ and config/"
-    for name in KNOWS_TASKS.keys() - known:
-        yield f"scripts/check_tree.py: KNOWS_TASKS names {name}, which needs it no longer"
+            yield f"{shown(path)}:{line}: `{what}`: which tasks there are is the business of task/ and config/"
 
 
 # Lines and words.

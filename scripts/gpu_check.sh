@@ -6,7 +6,8 @@
 #
 #   start        time until the first step: cold, the next process, after `warmup`; with empty caches of kernels
 #   doctor       the machine, and the seven checks of performance
-#   golden       gradients against arrays of the original, within the tolerances of a CPU
+#   golden       arrays of the originals: classifiers, and the segmenter, detectors and operations of vim-golden, within
+#                the tolerances of a CPU. It needs vim-golden beside BINARY, or VIM_GOLDEN
 #   verify       every method and operation in f32 and bf16 against loops in f64, in 14 processes
 #   loop         1000 steps of Vim-Ti at 224 px with the whole recipe; beside it the same step alone
 #   methods      a training step of every method, alone
@@ -48,6 +49,7 @@ while [ $# -gt 0 ]; do
 done
 [ -x "$binary" ] || refuse 'name a vim-train binary, as target/release/vim-train'
 [ -n "$out" ] || refuse 'name a folder for the logs: --out DIR'
+golden=${VIM_GOLDEN:-$(dirname "$binary")/vim-golden}
 [ "${#parts[@]}" -gt 0 ] || parts=(start doctor golden verify loop methods recompute precisions storm ranks memory bench)
 all=()
 for part in "${parts[@]}"; do
@@ -84,13 +86,25 @@ start() {
 doctor() { "$binary" doctor --device "$gpu" --performance; }
 
 golden() {
+  [ -x "$golden" ] || { echo "NOT RUN: there is no $golden: cargo build --release -p vim-golden"; return 1; }
   local fixtures=crates/vim-model/tests/fixtures model
   printf '[model]\nimage_size = 64\nd_model = 64\ndepth = 4\n' > "$work/a_mid.toml"
   printf '[model]\nimage_size = 64\nd_model = 64\ndepth = 3\nclass_token = "head"\n' > "$work/d_headcls.toml"
   printf '[model]\nimage_size = 64\nd_model = 64\ndepth = 3\nbimamba = "v1"\n' > "$work/h_v1.toml"
   for model in a_mid d_headcls h_v1; do
-    "$binary" eval-golden --weights "$fixtures/$model.pth" --arrays "$fixtures/$model.npz" --config "$work/$model.toml" \
+    "$golden" eval-golden --weights "$fixtures/$model.pth" --arrays "$fixtures/$model.npz" --config "$work/$model.toml" \
       --grads --device "$gpu" || return
+  done
+  fixtures=crates/vim-golden/tests/fixtures
+  for model in "$fixtures"/*/*.pth; do
+    model=${model%.pth}
+    "$golden" eval-golden --weights "$model.pth" --arrays "$model.npz" --variant "$model.json" --grads \
+      --device "$gpu" || return
+    "$golden" eval-golden --weights "$model.pth" --arrays "$model.npz" --variant "$model.json" --grads \
+      --dtype bf16 --device "$gpu" || return
+  done
+  for model in seg det; do
+    "$golden" eval-golden --operations "$fixtures/$model" --device "$gpu" || return
   done
 }
 

@@ -14,7 +14,7 @@ saves that with classes balanced, and compares what vim-train predicts from it: 
 largest logits are further apart than the tolerance.
 
 A detector: loads a plain Cascade Mask R-CNN (torch_detector.py; zoh, no class token, small images) by
-load_state_dict(strict=True), saves that with scores spread, and has `vim-train eval-golden` compare everything on two
+load_state_dict(strict=True), saves that with scores spread, and has `vim-golden eval-golden` compare everything on two
 random images: features, proposals, the cascade, losses and scores (1e-5), boxes (1e-3 px), classes (equal), masks, and
 gradients (1e-2, as a ReLU may be open or closed by rounding). The images are such that no two boxes score the same.
 
@@ -218,9 +218,10 @@ def detector(run, folder, exported, state, config, args):
     count = sum(len(found[f"eval.classes{image}"]) for image in range(len(scenes)))
     kinds = len(np.unique(np.concatenate([found[f"eval.classes{image}"] for image in range(len(scenes))])))
     command = ["eval-golden", "--weights", changed, "--arrays", arrays, "--variant", variant, "--device", "cpu"]
+    golden = args.vim_golden or os.path.join(os.path.dirname(args.vim_train), "vim-golden")
     # A sum that is rounded to the other side of 0 opens or closes a ReLU.
     command += ["--grads", "--tol-grad", "1e-2", "--tol-dx", "1e-2"]
-    result = subprocess.run([args.vim_train, *command], stdout=subprocess.PIPE, text=True)
+    result = subprocess.run([golden, *command], stdout=subprocess.PIPE, text=True)
     print(f"{len(state)} tensors, all taken; {classes} classes, {side} px; operations: {torch_boxes.OPERATIONS}")
     print(f"{count} detections of {kinds} classes in {len(scenes)} images; of all arrays, losses and gradients:")
     print(result.stdout if result.returncode else result.stdout.strip().splitlines()[-1])
@@ -232,6 +233,7 @@ def main():
     parser.add_argument("weights")
     parser.add_argument("--config", help="what a segmenter's or a detector's weights are of; left out, WEIGHTS/config.toml")
     parser.add_argument("--vim-train", default="target/release/vim-train")
+    parser.add_argument("--vim-golden", help="to compare a detector with; left out, beside vim-train")
     parser.add_argument("--images", type=int, default=2)
     parser.add_argument("--tolerance", type=float, default=1e-4)
     args = parser.parse_args()

@@ -1,5 +1,5 @@
 """Everything that a detector in PyTorch computes of images and truths, as the arrays and the description that
-`vim-train eval-golden --arrays X.npz --variant X.json` compares: for check_export.py."""
+`vim-golden eval-golden --arrays X.npz --variant X.json` compares: for check_export.py."""
 
 import numpy as np
 import torch
@@ -132,7 +132,8 @@ def described(model, about, scenes, mean, std):
     variant = {"img": side, "d_model": section["d_model"], "depth": section["depth"], "d_state": section["d_state"]}
     variant |= {"rope": rope != "none", "rope_residual": rope == "both", "last": "add", "classes": model.classes}
     variant |= {"channels": about["detection"]["channels"], "sizes": sizes}
-    variant |= {"model": section, "detection": about["detection"]}
+    # Nothing is drawn in these arrays.
+    variant |= {"model": section | {"drop_path": 0.0}, "detection": about["detection"]}
     description = {
         "variant": variant,
         "polygons": [outlines for *_, outlines in scenes],

@@ -79,9 +79,9 @@ impl DenseNaming {
     }
 }
 
-/// Weights in and out of a model on a backbone, under its naming.
+/// Weights in and out of a model on a backbone, under the naming that a function of it tells.
 macro_rules! weights_by_name {
-    ($model:ty, $naming:expr) => {
+    ($model:ty, $naming:path) => {
         impl $model {
             /// Takes every parameter and running statistic from `state`, under this program's names
             /// or the original's. What the original deletes keeps its initial values.
@@ -95,8 +95,8 @@ macro_rules! weights_by_name {
                 state: &vim_torch::StateDict,
                 options: vim_model::LoadOptions,
             ) -> Result<(Self, vim_model::LoadReport), Box<vim_model::StateDictMismatch>> {
-                let config = self.backbone_config().clone();
-                $naming.load(self, &config, state, options)
+                let (naming, config) = ($naming(&self), self.backbone_config().clone());
+                naming.load(self, &config, state, options)
             }
 
             /// Takes the backbone's parameters from `state`, which is of a classifier.
@@ -127,7 +127,7 @@ macro_rules! weights_by_name {
             ///
             /// The path of the first parameter that the original has no counterpart of.
             pub fn state(&self, names: vim_model::Names) -> Result<vim_model::NamedArrays, String> {
-                $naming.state(self, &self.backbone, names)
+                $naming(self).state(self, &self.backbone, names)
             }
         }
     };

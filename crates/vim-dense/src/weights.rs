@@ -46,7 +46,11 @@ pub fn mmseg_key(path: &str) -> String {
     pytorch_key(path)
 }
 
-weights_by_name!(Segmenter, NAMING);
+fn naming(_: &Segmenter) -> DenseNaming {
+    NAMING
+}
+
+weights_by_name!(Segmenter, naming);
 
 impl Segmenter {
     /// The bytes of a checkpoint as mmcv saves it, `{"meta": …, "state_dict": …}`, under the

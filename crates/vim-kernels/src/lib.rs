@@ -86,7 +86,7 @@ pub use precision::Precision;
 pub use real::Real;
 pub use resize::resize;
 pub use resize_nll::{IGNORED_LABEL, ResizeNll, resize_nll};
-pub use roi_align::{Roi, roi_align, roi_axis};
+pub use roi_align::{Roi, RoiSampling, roi_align, roi_axis};
 pub use rotate_pairs::rotate_pairs;
 pub use scan::{
     POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, has_bidirectional_scan,

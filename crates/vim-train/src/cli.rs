@@ -1,11 +1,14 @@
 //! The command line.
 
-use std::io::stdout;
+use std::io::{self, Write as _, stdout};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
 
 use clap::{Command as Program, CommandFactory, FromArgMatches, Parser};
 
 use crate::commands::Command;
 use crate::error::Error;
+use crate::fatal;
 use crate::output::terminal_width;
 
 /// Columns of the help where they are not known, and the most.
@@ -20,16 +23,46 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Reads the command line. A mistake in it, and `--help`, end the process.
-    pub fn from_command_line() -> Self {
-        let width = terminal_width(stdout()).unwrap_or(HELP_WIDTH).min(HELP_WIDTH);
-        let matches = with_help_of(Self::command(), width).get_matches();
-        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
-    }
-
     /// Runs the command.
     pub fn run(&self) -> Result<(), Error> {
         self.command.run(Self::command())
+    }
+}
+
+/// A program: reads its command line, runs `work` on it, and says on stderr why that failed. A
+/// mistake in the command line, and `--help`, end the process.
+///
+/// To be called before there is another thread: it sets an environment variable.
+pub fn main_of<P: Parser>(work: fn(&P) -> Result<(), Error>) -> ExitCode {
+    #[cfg(feature = "cuda")]
+    point_to_cuda();
+    let width = terminal_width(stdout()).unwrap_or(HELP_WIDTH).min(HELP_WIDTH);
+    let matches = with_help_of(P::command(), width).get_matches();
+    let program = P::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let work = AssertUnwindSafe(|| fatal::install().and_then(|()| work(&program)));
+    match catch_unwind(work).unwrap_or_else(|panic| Err(fatal::error_of(&*panic))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let label = if error.is_fault() { "error: " } else { "" };
+            let error_line = format!("{label}{error}");
+            let lines = error.details().into_iter().chain([error_line]);
+            for line in lines.chain(error.caret().map(str::to_owned)) {
+                // Where stderr cannot be written, the exit code says it.
+                let _ = writeln!(io::stderr(), "{line}");
+            }
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// Sets `CUDA_PATH`, the only folder in which CubeCL then looks for the CUDA headers.
+#[cfg(feature = "cuda")]
+#[expect(unsafe_code, reason = "CubeCL takes the headers' place from the environment alone")]
+fn point_to_cuda() {
+    // Missing libraries become an error when a GPU is requested.
+    if let Ok(libraries) = crate::device::cuda_libraries::found() {
+        // SAFETY: at the start of main no other thread can read the environment.
+        unsafe { std::env::set_var("CUDA_PATH", &libraries.root) };
     }
 }
 
@@ -115,7 +148,7 @@ fn filled(first: String, text: &str, hang: usize, width: usize) -> Vec<String> {
 const EXIT_CODES: &str = "\
 Exit codes:
     0  done
-    1  the run failed, or a check of verify, doctor or eval-golden did; config diff found a difference
+    1  the run failed, or a check of verify or doctor did; config diff found a difference
     2  bad command line
    65  data, a checkpoint or a script missing, damaged or unfit
    69  device or node not available, or lost; SLURM not available, or a job refused

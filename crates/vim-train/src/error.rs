@@ -90,16 +90,13 @@ impl fmt::Display for Error {
 
 impl Error {
     /// A file or folder that cannot be read or written, as a function for `map_err`.
-    pub(crate) fn io(
-        action: &'static str,
-        path: impl Into<PathBuf>,
-    ) -> impl FnOnce(io::Error) -> Self {
+    pub fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| IoError { action, path, source }.into()
     }
 
     /// A command that ran to its end without its result.
-    pub(crate) fn failed(text: impl Into<String>) -> Self {
+    pub fn failed(text: impl Into<String>) -> Self {
         Told { code: code::FAILED, text: text.into() }.into()
     }
 
@@ -109,12 +106,12 @@ impl Error {
     }
 
     /// Input that is missing, damaged or unfit.
-    pub(crate) fn data(text: impl Into<String>) -> Self {
+    pub fn data(text: impl Into<String>) -> Self {
         Told { code: code::DATA, text: text.into() }.into()
     }
 
     /// A defect of this program.
-    pub(crate) fn internal(text: impl Into<String>) -> Self {
+    pub fn internal(text: impl Into<String>) -> Self {
         Internal(text.into()).into()
     }
 

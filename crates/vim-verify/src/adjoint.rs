@@ -244,9 +244,10 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
         }))
     }));
     checks.push(check("roi_align", |_, factor| {
-        worst([([2, 5, 7, 3], 3), ([1, 1, 9, 1], 2)].map(|(from, bins)| {
-            let boxes = roi_align::inputs(from, bins, 0.5, Dtype::F32);
-            Ok(roi_rows(&boxes, &format!("{from:?} to {bins}"), factor))
+        let sizes = [([2, 5, 7, 3], 3), ([1, 1, 9, 1], 2), ([1, 4, 5, 2], 2), ([1, 6, 3, 1], 3)];
+        worst(sizes.into_iter().zip(roi_align::SAMPLINGS).map(|((from, bins), sampling)| {
+            let boxes = roi_align::inputs(from, bins, 0.5, sampling, Dtype::F32);
+            Ok(roi_rows(&boxes, &format!("{from:?} to {bins}, {sampling:?}"), factor))
         }))
     }));
     checks.push(check("resize_nll", move |_, factor| {

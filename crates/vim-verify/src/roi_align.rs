@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use vim_kernels::oracle::OracleRoiAlign;
-use vim_kernels::{Implementation, KernelError, Roi, roi_align};
+use vim_kernels::{Implementation, KernelError, Roi, RoiSampling, roi_align};
 
 use crate::check::{Array, Check, Context, Subject, choice, rows_of, worst};
 use crate::compare::{Dtype, Numbers, tensor, values_of};
@@ -21,10 +21,12 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
         let wider = if by_products { BY_PRODUCTS } else { 1.0 };
         let run = move |context: &Context, factor: f64| {
             let factor = factor * wider;
-            worst(SIZES.into_iter().map(|(from, bins, scale)| {
-                let boxes = inputs(from, bins, scale, dtype);
+            let each = SIZES.into_iter().zip(SAMPLINGS.into_iter().cycle());
+            worst(each.map(|((from, bins, scale), sampling)| {
+                let boxes = inputs(from, bins, scale, sampling, dtype);
                 let arrays = run(&boxes, implementation, dtype, &context.device)?;
-                Ok(rows_of(arrays, 1e-30, factor, &format!("{from:?} to {bins} at {scale}")))
+                let case = format!("{from:?} to {bins} at {scale}, {sampling:?}");
+                Ok(rows_of(arrays, 1e-30, factor, &case))
             }))
         };
         Check::new(Subject::Oracle, "roi_align", implementation, dtype, run)
@@ -42,10 +44,24 @@ pub const SIZES: [([usize; 4], usize, f32); 5] = [
     ([1, 33, 8, 8], 14, 0.0625),
 ];
 
+/// As many samples as pixels or a fixed number, with a pixel's centre inside it or on its edge.
+pub const SAMPLINGS: [RoiSampling; 4] = [
+    RoiSampling { ratio: 0, aligned: true },
+    RoiSampling { ratio: 2, aligned: false },
+    RoiSampling { ratio: 3, aligned: true },
+    RoiSampling { ratio: 0, aligned: false },
+];
+
 /// Boxes of all sizes: larger than the image, across its edge, beside it, without area, with one
 /// edge before the other, far smaller than a pixel, and some at random.
 #[must_use]
-pub fn inputs(from: [usize; 4], bins: usize, scale: f32, dtype: Dtype) -> OracleRoiAlign {
+pub fn inputs(
+    from: [usize; 4],
+    bins: usize,
+    scale: f32,
+    sampling: RoiSampling,
+    dtype: Dtype,
+) -> OracleRoiAlign {
     let [batch, height, width, _] = from;
     let [h, w] = [height, width].map(|pixels| pixels as f64 / f64::from(scale));
     let mut numbers = Numbers::new(83);
@@ -66,7 +82,7 @@ pub fn inputs(from: [usize; 4], bins: usize, scale: f32, dtype: Dtype) -> Oracle
         *corners = corners.map(|edge| Dtype::F32.round(edge));
     }
     let x = numbers.vec(from.iter().product(), -2.0, 2.0, dtype);
-    OracleRoiAlign { from, x, rois, scale: f64::from(scale), bins }
+    OracleRoiAlign { from, x, rois, scale: f64::from(scale), bins, sampling }
 }
 
 /// The features of the boxes by `implementation` on `device`, which is without autodiff, and the
@@ -82,14 +98,15 @@ pub fn run(
     device: &Device,
 ) -> Result<Vec<Array>, KernelError> {
     let device = &device.clone().autodiff();
-    let OracleRoiAlign { from, bins, .. } = *boxes;
+    let OracleRoiAlign { from, bins, sampling, .. } = *boxes;
     let x = tensor(&boxes.x, from, dtype, device).require_grad();
     let roi = |&(image, corners): &(usize, [f64; 4])| Roi {
         image,
         corners: corners.map(|edge| edge as f32),
     };
     let rois: Vec<Roi> = boxes.rois.iter().map(roi).collect();
-    let y = roi_align(x.clone(), &rois, boxes.scale as f32, bins, choice(implementation))?;
+    let (scale, choice) = (boxes.scale as f32, choice(implementation));
+    let y = roi_align(x.clone(), &rois, scale, bins, sampling, choice)?;
     let shape = [rois.len(), bins, bins, from[3]];
     let grad_y = Numbers::new(89).vec(shape.iter().product(), -1.0, 1.0, dtype);
     let grads = (y.clone() * tensor(&grad_y, shape, dtype, device)).sum().backward();

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use vim_kernels::RoiSampling;
 use vim_model::{ClassToken, LastTap, ModelError, Preset, Rope, Tapped, Taps, VimConfig};
 
 use super::anchors::Anchors;
@@ -12,6 +13,8 @@ use super::pyramid::STRIDES;
 const PATCH: usize = 16;
 /// Pixels of the finest map along a side of a patch.
 const FINEST: usize = 4;
+/// The most samples of a bin along an axis.
+const MOST_SAMPLES: usize = 64;
 /// Height to width of the anchors.
 pub(crate) const RATIOS: [f64; 3] = [0.5, 1.0, 2.0];
 
@@ -21,6 +24,11 @@ pub(crate) const RATIOS: [f64; 3] = [0.5, 1.0, 2.0];
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DetectorConfig {
+    /// What the pyramid is made of: the residual stream with the last block's output (`"add"`, the
+    /// original's; left out, it is this), that normalized (`"add_norm"`), or the output alone
+    /// (`"none"`).
+    #[serde(skip_serializing_if = "is_add")]
+    pub last: LastTap,
     /// Channels of the pyramid's maps and inside the heads.
     pub channels: usize,
     /// Features of a box, between its map and its class.
@@ -30,6 +38,13 @@ pub struct DetectorConfig {
     /// Side of the boxes that the heads read from the map of the backbone's patches, in pixels;
     /// smaller ones are read from finer maps, larger ones from coarser.
     pub box_side: f64,
+    /// Samples of a bin of a box along each axis; 0, as if left out: as many as there are pixels.
+    #[serde(skip_serializing_if = "is_adaptive")]
+    pub sampling_ratio: usize,
+    /// Whether boxes are read with a pixel's centre half a pixel from its edge (detectron2's
+    /// `ROIAlignV2`; left out, they are) or on it (`ROIAlign`).
+    #[serde(skip_serializing_if = "is_aligned")]
+    pub aligned: bool,
     /// Anchors of an image in the proposals' loss.
     pub anchor_samples: usize,
     /// The best proposals of each level that are looked at, in training.
@@ -50,13 +65,30 @@ pub struct DetectorConfig {
     pub detections: usize,
 }
 
+// What a run of before these keys recorded says the same.
+
+fn is_add(last: &LastTap) -> bool {
+    *last == LastTap::Add
+}
+
+fn is_adaptive(ratio: &usize) -> bool {
+    *ratio == 0
+}
+
+fn is_aligned(aligned: &bool) -> bool {
+    *aligned
+}
+
 impl Default for DetectorConfig {
     fn default() -> Self {
         Self {
+            last: LastTap::Add,
             channels: 256,
             box_features: 1024,
             anchor_size: 8.0,
             box_side: WHOLE as f64,
+            sampling_ratio: 0,
+            aligned: true,
             anchor_samples: 256,
             proposals_per_level: 2000,
             proposals: 1000,
@@ -83,11 +115,23 @@ impl DetectorConfig {
         }
     }
 
-    /// The feature that the pyramid is made of: the residual stream with the last block's output.
+    /// The feature that the pyramid is made of.
     #[must_use]
-    pub fn taps(backbone: &VimConfig) -> Taps {
+    pub fn taps(&self, backbone: &VimConfig) -> Taps {
         let blocks = vec![backbone.depth.saturating_sub(1)];
-        Taps { blocks, what: Tapped::Residual, last: LastTap::Add }
+        Taps { blocks, what: Tapped::Residual, last: self.last }
+    }
+
+    /// Whether something depends on the backbone's last norm.
+    #[must_use]
+    pub fn reads_norm(&self) -> bool {
+        self.last == LastTap::AddNorm
+    }
+
+    /// Where the heads read a box.
+    #[must_use]
+    pub fn sampling(&self) -> RoiSampling {
+        RoiSampling { ratio: self.sampling_ratio, aligned: self.aligned }
     }
 
     /// Pixels of the image to one of each of the five maps on this backbone: from a quarter of a
@@ -147,6 +191,15 @@ impl DetectorConfig {
             if !(1..=65_536).contains(&value) {
                 return Err(wrong(key, &value, "the detector", "1 to 65536"));
             }
+        }
+        if self.sampling_ratio > MOST_SAMPLES {
+            let reason = "at most 64 samples along each axis of a bin, 0 for as many as needed";
+            return Err(wrong(
+                "detection.sampling_ratio",
+                &self.sampling_ratio,
+                "the heads",
+                reason,
+            ));
         }
         if !(self.anchor_size.is_finite() && self.anchor_size > 0.0) {
             let reason = "a size above 0";

@@ -59,10 +59,11 @@ impl DetectorConfig {
     pub fn cost(&self, backbone: &VimConfig, classes: usize) -> Result<Cost, ModelError> {
         self.check(backbone, classes)?;
         let mut cost = backbone.backbone_cost()?;
-        // Nothing reads the backbone's last norm.
         let norms = backbone.depth as u64 + 1;
+        // The backbone's last norm, where nothing reads it.
+        let unread = u64::from(!self.reads_norm());
         for norm in cost.components.iter_mut().filter(|component| component.name == "norm") {
-            norm.parameters -= norm.parameters / norms;
+            norm.parameters -= unread * norm.parameters / norms;
         }
         let [rows, columns] = backbone.grid().map(|n| n as u64);
         let [m, c, f, k] =

@@ -24,7 +24,7 @@ use crate::error::{DenseError, expect};
 /// in the backbone alone.
 #[derive(Module, Debug)]
 pub struct Detector {
-    /// Vision Mamba without a head. Its last norm, on which nothing depends, requires no gradient.
+    /// Vision Mamba without a head. Its last norm requires no gradient where nothing depends on it.
     pub backbone: Vim,
     /// Maps of five strides.
     pub pyramid: SimplePyramid,
@@ -57,11 +57,11 @@ impl DetectorConfig {
     ) -> Result<Detector, ModelError> {
         self.check(backbone, classes)?;
         let scope = Scope::root(device, seed);
-        let taps = Self::taps(backbone);
+        let taps = self.taps(backbone);
         let vim = backbone.init_backbone(device, seed)?;
         let frozen = vim.frozen_behind(&taps).map_err(|error| ModelError::Conflict {
             key: "detection",
-            value: "the residual stream".to_owned(),
+            value: "the last feature".to_owned(),
             other: "[model]".to_owned(),
             reason: error.to_string(),
         })?;
@@ -134,7 +134,7 @@ impl Detector {
     /// [`DenseError::Feature`] if the images have another size than the model.
     pub fn feature(&self, images: Tensor<4>, draw: Option<Draw>) -> Result<Tensor<4>, DenseError> {
         let [rows, columns] = self.backbone_config().grid();
-        let taps = DetectorConfig::taps(self.backbone_config());
+        let taps = self.config.taps(self.backbone_config());
         let found = self.backbone.tapped(images, &taps, draw)?.into_iter().next();
         let feature = found.ok_or_else(|| DenseError::Argument {
             what: "the backbone",
@@ -172,7 +172,8 @@ impl Detector {
         let rois: Vec<Roi> = boxes.into_iter().enumerate().flat_map(of).collect();
         let strides = DetectorConfig::strides(self.backbone_config());
         let read = HEAD_STRIDES.len();
-        pooled(&maps[..read], &strides[..read], self.config.box_side as f32, &rois, bins)
+        let (side, sampling) = (self.config.box_side as f32, self.config.sampling());
+        pooled(&maps[..read], &strides[..read], side, &rois, bins, sampling)
     }
 
     /// Checks that there is a size of each of `batch` images, and that it is within the model's.

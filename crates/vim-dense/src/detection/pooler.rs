@@ -1,7 +1,7 @@
 //! Features of boxes from the levels of a pyramid.
 
 use burn::tensor::{DType, Int, Tensor, TensorData};
-use vim_kernels::{KernelChoice, KernelError, Roi, roi_align};
+use vim_kernels::{KernelChoice, KernelError, Roi, RoiSampling, roi_align};
 
 use super::boxes::{Edges, area};
 
@@ -47,6 +47,7 @@ pub fn pooled(
     whole: f32,
     rois: &[Roi],
     bins: usize,
+    sampling: RoiSampling,
 ) -> Result<Tensor<4>, KernelError> {
     let wrong = |tensor, got, expected: &str| KernelError::Shape {
         operation: "roi_pooler",
@@ -76,7 +77,7 @@ pub fn pooled(
         }
         before += own.len() as i32;
         let scale = 1.0 / stride as f32;
-        parts.push(roi_align(map.clone(), &own, scale, bins, KernelChoice::Auto)?);
+        parts.push(roi_align(map.clone(), &own, scale, bins, sampling, KernelChoice::Auto)?);
     }
     let all = Tensor::cat(parts, 0);
     if places.iter().enumerate().all(|(at, &place)| at as i32 == place) {
@@ -113,12 +114,15 @@ mod tests {
             .collect();
         let roi = |image, side: f32| Roi { image, corners: [0.0, 0.0, side, side] };
         let rois = [roi(0, 230.0), roi(1, 20.0), roi(0, 115.0), roi(1, 251.0), roi(0, 4.0)];
-        let found = pooled(&maps, &[4, 8, 16, 32], WHOLE, &rois, 2).unwrap();
+        let read = |strides: &[usize], rois: &[Roi]| {
+            pooled(&maps, strides, WHOLE, rois, 2, RoiSampling::default())
+        };
+        let found = read(&[4, 8, 16, 32], &rois).unwrap();
         let found: Vec<f32> = found.into_data().iter().collect();
         // Sums of weights are rounded.
         let first: Vec<f32> = found.chunks(12).map(|of| of[0].round()).collect();
         assert_eq!(first, [3.0, 1.0, 2.0, 3.0, 1.0]);
-        assert!(pooled(&maps, &[4, 8, 16, 32], WHOLE, &[], 2).is_err());
-        assert!(pooled(&maps, &[4, 8], WHOLE, &rois, 2).is_err());
+        assert!(read(&[4, 8, 16, 32], &[]).is_err());
+        assert!(read(&[4, 8], &rois).is_err());
     }
 }

@@ -7,15 +7,15 @@ use crate::naming::{DenseNaming, weights_by_name};
 
 /// The backbone's names begin with it in detectron2.
 const NET: &str = "backbone.net.";
-/// The last norm of the backbone, which the original deletes: nothing depends on it.
-const UNUSED: &str = "backbone.norm_f.";
-/// detectron2's names.
+/// The last norm of the backbone, which the original deletes where nothing depends on it.
+const NORM: &str = "backbone.norm_f.";
+/// detectron2's names, where the last norm is unused.
 const NAMING: DenseNaming = DenseNaming {
     ours: "box_heads.",
     backbone: NET,
     key: detectron_key,
     is_count: |_| false,
-    is_absent: |key| key.starts_with(&detectron_key(UNUSED)),
+    is_absent: |key| key.starts_with(&detectron_key(NORM)),
     is_head: |path| path.contains(".cls_score.") || path.starts_with("mask_head.predictor."),
     classes: "mask_head.predictor.bias",
 };
@@ -81,12 +81,25 @@ fn of_box_head(path: &str) -> Option<String> {
     Some(format!("roi_heads.{module}.{stage}.{rest}"))
 }
 
-weights_by_name!(Detector, NAMING);
+fn naming(model: &Detector) -> DenseNaming {
+    match model.config().reads_norm() {
+        true => DenseNaming { is_absent: |_| false, ..NAMING },
+        false => NAMING,
+    }
+}
+
+weights_by_name!(Detector, naming);
 
 impl Detector {
+    /// Whether something depends on the parameter at `path` here.
+    #[must_use]
+    pub fn uses(&self, path: &str) -> bool {
+        self.config().reads_norm() || !path.starts_with(NORM)
+    }
+
     /// Numbers in all parameters that something depends on.
     #[must_use]
     pub fn num_parameters(&self) -> usize {
-        NamedArrays::of(self).filtered(|path| !path.starts_with(UNUSED)).num_elements()
+        NamedArrays::of(self).filtered(|path| self.uses(path)).num_elements()
     }
 }

@@ -30,6 +30,24 @@ pub struct Roi {
     pub corners: [f32; 4],
 }
 
+/// Where the samples of a part of a box lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoiSampling {
+    /// Samples of a part along each axis; 0 takes `⌈size/bins⌉`, where size is that of the box on
+    /// the features.
+    pub ratio: usize,
+    /// Whether a pixel's centre is half a pixel from its edge. Else it is on it, and a box has a
+    /// pixel of the features along each axis at least.
+    pub aligned: bool,
+}
+
+impl Default for RoiSampling {
+    /// As Mask R-CNN's successors: as many as there are pixels, aligned.
+    fn default() -> Self {
+        Self { ratio: 0, aligned: true }
+    }
+}
+
 /// The checked call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RoiAlignSpec(Layout);
@@ -45,11 +63,10 @@ fused_op! {
 }
 
 /// The means of the features of each box over `bins · bins` equal parts: bilinear samples at the
-/// centres of a grid, `⌈size/bins⌉` of them along each axis of a part, where size is that of the
-/// box on the features.
+/// centres of a grid, which `sampling` describes.
 ///
-/// A pixel's centre is half a pixel from its edge (`aligned`). A sample more than a pixel outside
-/// counts as 0, and one that is nearer takes the number at the edge. A box without area is 0.
+/// A sample more than a pixel outside counts as 0, and one that is nearer takes the number at the
+/// edge. A part without samples is 0: of a box without area, with [`RoiSampling::default`].
 ///
 /// Differentiable in `x`: the gradient of a pixel is gathered from the boxes that read it, in their
 /// order.
@@ -66,22 +83,23 @@ fused_op! {
 /// [`KernelError::Shape`] if there are no boxes, or one is of no image of `x`;
 /// [`KernelError::NotFinite`] names the first box with an edge that is none;
 /// [`KernelError::Dtype`];
-/// [`KernelError::TooLarge`], of a box with more than 4096 samples to a bin too;
+/// [`KernelError::TooLarge`], of more than 4096 samples to a bin too;
 /// [`KernelError::NoKernel`] if `choice` forces a kernel that the device does not have.
 ///
 /// # Source
 ///
-/// He et al. 2017, section 3; `roi_align` of torchvision with `sampling_ratio = 0` and `aligned`.
+/// He et al. 2017, section 3; `roi_align` of torchvision.
 pub fn roi_align(
     x: Tensor<4>,
     rois: &[Roi],
     scale: f32,
     bins: usize,
+    sampling: RoiSampling,
     choice: KernelChoice,
 ) -> Result<Tensor<4>, KernelError> {
     check(&x, rois, scale, bins)?;
     let implementation = choice.resolve(&x.device())?;
-    let (numbers, layout) = table(x.dims(), rois, scale, bins)?;
+    let (numbers, layout) = table(x.dims(), rois, scale, (bins, sampling))?;
     record_run(OPERATION, implementation);
     if implementation == Implementation::Reference {
         return Ok(reference(x, &Table { numbers: &numbers, layout }));
@@ -93,7 +111,8 @@ pub fn roi_align(
 }
 
 /// The weights of `bins` parts of an interval from `low` to `high` of an axis of `pixels`, as
-/// [`roi_align`] reads them: of each part the first pixel, and the weights from there on.
+/// [`roi_align`] reads them by [`RoiSampling::default`]: of each part the first pixel, and the
+/// weights from there on.
 ///
 /// # Errors
 ///
@@ -108,7 +127,7 @@ pub fn roi_axis(
     }
     let expected = "one pixel and one part at least".to_owned();
     expect(OPERATION, "x", &[pixels, bins], pixels > 0 && bins > 0, expected)?;
-    table::axis_bins([low, high], 1.0, bins, pixels)
+    table::axis_bins([low, high], 1.0, (bins, RoiSampling::default()), pixels)
 }
 
 fn check(x: &Tensor<4>, rois: &[Roi], scale: f32, bins: usize) -> Result<(), KernelError> {

@@ -1,5 +1,7 @@
 //! Features of boxes in f64, sample by sample.
 
+use super::RoiSampling;
+
 /// Boxes on images; shapes as in [`crate::roi_align()`], row-major.
 #[derive(Clone, Debug, Default)]
 pub struct OracleRoiAlign {
@@ -13,6 +15,8 @@ pub struct OracleRoiAlign {
     pub scale: f64,
     /// Bins along a side.
     pub bins: usize,
+    /// Where a bin's samples lie.
+    pub sampling: RoiSampling,
 }
 
 impl OracleRoiAlign {
@@ -35,10 +39,14 @@ impl OracleRoiAlign {
     /// Calls `term` with an index of the result, one that it reads, and the share of that.
     fn terms(&self, mut term: impl FnMut(usize, usize, f64)) {
         let ([_, height, width, channels], bins) = (self.from, self.bins);
+        let RoiSampling { ratio, aligned } = self.sampling;
+        let to_centre = if aligned { 0.5 } else { 0.0 };
+        let least = if aligned { f64::NEG_INFINITY } else { 1.0 };
         for (roi, &(image, corners)) in self.rois.iter().enumerate() {
-            let [left, top, right, bottom] = corners.map(|edge| edge * self.scale - 0.5);
-            let size = [(bottom - top) / bins as f64, (right - left) / bins as f64];
-            let grid = size.map(|size| size.ceil().max(0.0) as usize);
+            let [left, top, right, bottom] = corners.map(|edge| edge * self.scale - to_centre);
+            let size = [bottom - top, right - left].map(|size| size.max(least) / bins as f64);
+            let of_size = |size: f64| size.ceil().max(0.0) as usize;
+            let grid = if ratio > 0 { [ratio; 2] } else { size.map(of_size) };
             let count = (grid[0] * grid[1]).max(1) as f64;
             for bin in 0..bins * bins {
                 for point in 0..grid[0] * grid[1] {

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use crate::error::KernelError;
 
-use super::{OPERATION, Roi};
+use super::{OPERATION, Roi, RoiSampling};
 use crate::check::check_limit;
 
 /// Pixels along a side of a tile: the backward pass looks through the boxes of a pixel's tile.
@@ -77,17 +77,19 @@ type AxisBin = (usize, Vec<f32>);
 
 /// The bins of a box from `low` to `high` along an axis of `pixels`.
 ///
-/// A bin has `⌈size/bins⌉` samples at equal distances, none if the box is empty. Everything that
-/// decides which pixels are read is f32 in the order of torchvision's `roi_align`.
+/// The samples of a bin have equal distances. Everything that decides which pixels are read is f32
+/// in the order of torchvision's `roi_align`.
 pub(crate) fn axis_bins(
     [low, high]: [f32; 2],
     scale: f32,
-    bins: usize,
+    (bins, RoiSampling { ratio, aligned }): (usize, RoiSampling),
     pixels: usize,
 ) -> Result<Vec<AxisBin>, KernelError> {
-    let (start, end) = (low * scale - 0.5, high * scale - 0.5);
-    let bin_size = (end - start) / bins as f32;
-    let samples = bin_size.ceil().max(0.0) as usize;
+    let to_centre = if aligned { 0.5 } else { 0.0 };
+    let (start, end) = (low * scale - to_centre, high * scale - to_centre);
+    let least = if aligned { f32::NEG_INFINITY } else { 1.0 };
+    let bin_size = (end - start).max(least) / bins as f32;
+    let samples = if ratio > 0 { ratio } else { bin_size.ceil().max(0.0) as usize };
     check_limit(OPERATION, "the samples of a bin", samples, MOST_SAMPLES)?;
     let last = pixels - 1;
     let bin = |bin: usize| {
@@ -119,7 +121,7 @@ pub(crate) fn table(
     features: [usize; 4],
     rois: &[Roi],
     scale: f32,
-    bins: usize,
+    (bins, sampling): (usize, RoiSampling),
 ) -> Result<(Vec<f32>, Layout), KernelError> {
     let [batch, height, width, _] = features;
     let tiles = [height.div_ceil(TILE), width.div_ceil(TILE)];
@@ -128,8 +130,8 @@ pub(crate) fn table(
     let mut members = vec![Vec::new(); batch * tiles[0] * tiles[1]];
     let bins_of = |Roi { corners: [left, top, right, bottom], .. }: &Roi| {
         Ok([
-            axis_bins([*top, *bottom], scale, bins, height)?,
-            axis_bins([*left, *right], scale, bins, width)?,
+            axis_bins([*top, *bottom], scale, (bins, sampling), height)?,
+            axis_bins([*left, *right], scale, (bins, sampling), width)?,
         ])
     };
     let each = rois.par_iter().with_min_len(MIN_ROIS).map(bins_of);
@@ -183,10 +185,14 @@ pub(crate) fn table(
 mod tests {
     use super::*;
 
+    fn adaptive(edges: [f32; 2], bins: usize, pixels: usize) -> Result<Vec<AxisBin>, KernelError> {
+        axis_bins(edges, 1.0, (bins, RoiSampling::default()), pixels)
+    }
+
     // An axis of 10 pixels, a box of two bins of 2.5: three samples each.
     #[test]
     fn a_bin_is_the_mean_of_its_samples() {
-        let bins = axis_bins([1.5, 6.5], 1.0, 2, 10).unwrap();
+        let bins = adaptive([1.5, 6.5], 2, 10).unwrap();
         let (first, weights) = &bins[0];
         let mut expected = [0.0_f64; 10];
         for place in [1.0 + 2.5 / 6.0, 1.0 + 2.5 / 2.0, 1.0 + 2.5 * 5.0 / 6.0] {
@@ -207,11 +213,30 @@ mod tests {
             bins.iter().map(|(_, weights)| weights.iter().sum()).collect()
         };
         // From −4 to 4 in two bins of four samples: −3.5 … −0.5, of which one is read.
-        assert_eq!(sum(&axis_bins([-3.5, 4.5], 1.0, 2, 9).unwrap()), [0.25, 1.0]);
-        assert_eq!(sum(&axis_bins([3.0, 3.0], 1.0, 3, 9).unwrap()), [0.0; 3]);
-        assert_eq!(sum(&axis_bins([3.0, 1.0], 1.0, 3, 9).unwrap()), [0.0; 3]);
-        assert_eq!(sum(&axis_bins([3.0, 3.001], 1.0, 2, 1).unwrap()), [0.0; 2]);
-        assert_eq!(sum(&axis_bins([0.25, 0.251], 1.0, 2, 1).unwrap()), [1.0; 2]);
-        assert!(axis_bins([0.0, 1e7], 1.0, 7, 9).is_err());
+        assert_eq!(sum(&adaptive([-3.5, 4.5], 2, 9).unwrap()), [0.25, 1.0]);
+        assert_eq!(sum(&adaptive([3.0, 3.0], 3, 9).unwrap()), [0.0; 3]);
+        assert_eq!(sum(&adaptive([3.0, 1.0], 3, 9).unwrap()), [0.0; 3]);
+        assert_eq!(sum(&adaptive([3.0, 3.001], 2, 1).unwrap()), [0.0; 2]);
+        assert_eq!(sum(&adaptive([0.25, 0.251], 2, 1).unwrap()), [1.0; 2]);
+        assert!(adaptive([0.0, 1e7], 7, 9).is_err());
+    }
+
+    // By hand: centres on edges move every place by half a pixel, and a box is a pixel at least.
+    #[test]
+    fn fixed_samples_and_unaligned_boxes() {
+        let bins = |edges: [f32; 2], ratio, aligned| {
+            axis_bins(edges, 1.0, (1, RoiSampling { ratio, aligned }), 9).unwrap().remove(0)
+        };
+        assert_eq!(bins([2.0, 4.0], 1, false), (3, vec![1.0, 0.0]));
+        assert_eq!(bins([2.0, 4.0], 1, true), (2, vec![0.5, 0.5]));
+        assert_eq!(bins([2.0, 4.0], 2, false), (2, vec![0.25, 0.5, 0.25]));
+        // Two samples at 3.25 and 3.75, of a box without a size.
+        assert_eq!(bins([3.0, 3.0], 2, false), (3, vec![0.5, 0.5]));
+        // A fixed number of samples reads even what has no size.
+        assert_eq!(bins([3.5, 3.5], 2, true), (3, vec![1.0, 0.0]));
+        assert_eq!(bins([3.5, 3.5], 0, true), (0, vec![]));
+        assert!(
+            axis_bins([0.0, 1.0], 1.0, (1, RoiSampling { ratio: 5000, aligned: true }), 9).is_err()
+        );
     }
 }

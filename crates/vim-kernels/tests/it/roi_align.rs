@@ -1,18 +1,22 @@
 //! Features of boxes, kernel and reference, against the oracle.
 
 use burn::tensor::{Device, Tensor};
-use vim_kernels::{Implementation, KernelChoice, KernelError, Roi, roi_align, roi_axis};
-use vim_verify::roi_align::{SIZES, inputs, run};
+use vim_kernels::{
+    Implementation, KernelChoice, KernelError, Roi, RoiSampling, roi_align, roi_axis,
+};
+use vim_verify::roi_align::{SAMPLINGS, SIZES, inputs, run};
 use vim_verify::rows_of;
 
 use crate::support::{BOTH, Dtype, at_fault, bf16_devices, devices, pass};
 
 fn check_all(dtype: Dtype, device: &Device) {
     for (from, bins, scale) in SIZES {
-        for one in BOTH {
-            let case = format!("{device:?} {one} {dtype} {from:?} to {bins}");
-            let arrays = run(&inputs(from, bins, scale, dtype), one, dtype, device).unwrap();
-            pass(rows_of(arrays, 1e-30, 1.0, &case));
+        for sampling in SAMPLINGS {
+            for one in BOTH {
+                let case = format!("{device:?} {one} {dtype} {from:?} to {bins}, {sampling:?}");
+                let boxes = inputs(from, bins, scale, sampling, dtype);
+                pass(rows_of(run(&boxes, one, dtype, device).unwrap(), 1e-30, 1.0, &case));
+            }
         }
     }
 }
@@ -29,7 +33,7 @@ fn bf16_matches_the_oracle() {
 
 #[test]
 fn the_same_bits_twice() {
-    let boxes = inputs([2, 19, 21, 12], 7, 0.25, Dtype::F32);
+    let boxes = inputs([2, 19, 21, 12], 7, 0.25, RoiSampling::default(), Dtype::F32);
     for device in devices() {
         let run = || run(&boxes, Implementation::Kernel, Dtype::F32, &device).unwrap();
         assert_eq!(run(), run(), "{device:?}");
@@ -42,14 +46,16 @@ fn a_constant_stays() {
     let x = Tensor::<4>::full([1, 6, 5, 2], 3.0, &Device::flex());
     let rois = [[0.0, 0.0, 5.0, 6.0], [1.25, 2.0, 1.26, 2.5], [-0.5, 0.0, 2.0, 6.5]];
     let rois = rois.map(|corners| Roi { image: 0, corners });
-    let y = roi_align(x, &rois, 1.0, 3, KernelChoice::Auto).unwrap();
+    let y = roi_align(x, &rois, 1.0, 3, RoiSampling::default(), KernelChoice::Auto).unwrap();
     assert!(y.into_data().iter::<f32>().all(|value| (value - 3.0).abs() < 1e-5));
 }
 
 #[test]
 fn wrong_arguments_are_named() {
     let x = Tensor::<4>::zeros([2, 4, 4, 3], &Device::flex());
-    let run = |rois: &[Roi], bins| roi_align(x.clone(), rois, 0.25, bins, KernelChoice::Auto);
+    let run = |rois: &[Roi], bins| {
+        roi_align(x.clone(), rois, 0.25, bins, RoiSampling::default(), KernelChoice::Auto)
+    };
     let roi = |image, right| Roi { image, corners: [0.0, 0.0, right, 8.0] };
     assert_eq!(run(&[roi(1, 8.0)], 2).unwrap().dims(), [1, 2, 2, 3]);
     assert_eq!(at_fault(run(&[], 2)), "rois");

@@ -109,7 +109,7 @@ pub struct SsmConfig {
     pub dt_b_init: DtBInit,
     /// What the backward pass of `bimamba = "v1"` sends to the gate: the exact gradient, or the
     /// forward way's part alone as the original does. Left out: exact, but in
-    /// `vim-train eval-golden` as the original.
+    /// `vim-golden` as the original.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub v1_gate_gradient: Option<GateGradient>,
     /// A of a channel: diagonal, or full (a learned coupling of its states that starts at none;

@@ -6,7 +6,6 @@ mod config;
 mod data;
 mod doctor;
 mod eval;
-mod eval_golden;
 mod export;
 mod features;
 mod flops;
@@ -50,7 +49,6 @@ pub(crate) enum Command {
     Methods(methods::MethodsArgs),
     Models(models::ModelsArgs),
     Flops(flops::FlopsArgs),
-    EvalGolden(eval_golden::EvalGoldenArgs),
     Verify(verify::VerifyArgs),
     Doctor(doctor::DoctorArgs),
     Profile(profile::ProfileArgs),
@@ -78,7 +76,6 @@ impl Command {
             Self::Methods(args) => methods::run(args),
             Self::Models(args) => models::run(args),
             Self::Flops(args) => flops::run(args),
-            Self::EvalGolden(args) => eval_golden::run(args),
             Self::Verify(args) => verify::run(args),
             Self::Doctor(args) => doctor::run(args),
             Self::Profile(args) => profile::run(args),

@@ -134,6 +134,11 @@ impl Config {
         }
         let whole = matches!(optim.warmup, Interval::Epochs(length) if length.fract() == 0.0);
         self.check_stairs()?;
+        if let Some(power) = optim.power {
+            check(power.is_finite() && power > 0.0, "optim.power", power, "more than 0")?;
+            let expected = "left out: optim.schedule = \"poly\" alone has a power";
+            check(optim.schedule == ScheduleKind::Poly, "optim.power", power, expected)?;
+        }
         match optim.schedule {
             ScheduleKind::Cosine | ScheduleKind::Poly | ScheduleKind::Step => {}
             ScheduleKind::Reference => check(

@@ -193,9 +193,9 @@ pub enum ScheduleKind {
     /// The original's: a rate an epoch, one epoch late; the cosine begins at step 0, under the
     /// warm-up.
     Reference,
-    /// A straight line from `lr` at step 0 to `min_lr` at the end, new at every step; the warm-up
-    /// multiplies it by a factor that grows from `warmup_lr / lr` to 1. The original's segmentation
-    /// runs have it.
+    /// From `lr` at step 0 to `min_lr` at the end, new at every step, by the `power` of the share
+    /// of steps that are left: a straight line by 1, which the original's segmentation runs have.
+    /// The warm-up multiplies it by a factor that grows from `warmup_lr / lr` to 1.
     Poly,
     /// `lr`, times `gamma` from each of `milestones` on, new at every step; the warm-up multiplies
     /// it by a factor that grows from `warmup_lr / lr` to 1. The original's detection runs have it.
@@ -223,8 +223,8 @@ pub struct OptimConfig {
     /// Added to the denominator of the update.
     pub eps: f64,
     /// How the rate goes: `cosine`, at every step and joined to the warm-up; `reference`, as the
-    /// original's runs, an epoch at a time and one epoch late; `poly`, down a straight line, as the
-    /// original's segmentation runs; or `step`, down stairs, as its detection runs.
+    /// original's runs, an epoch at a time and one epoch late; `poly`, down a power of what is
+    /// left, as the original's segmentation runs; or `step`, down stairs, as its detection runs.
     pub schedule: ScheduleKind,
     /// With `schedule = "step"`: when the rate falls, in steps or epochs, the first first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -232,10 +232,14 @@ pub struct OptimConfig {
     /// With `schedule = "step"`: what the rate is multiplied by at each of them; left out: 0.1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gamma: Option<f64>,
+    /// With `schedule = "poly"`: the power of the share of steps that are left; left out: 1, a
+    /// straight line. mmsegmentation's own recipes have 0.9.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power: Option<f64>,
     /// Length of the linear warm-up, in steps or epochs; `"0ep"` for none. With `schedule =
     /// "reference"`, whole epochs.
     pub warmup: Interval,
-    /// Learning rate that the cosine or the line ends at.
+    /// Learning rate that the cosine or the power ends at.
     pub min_lr: f64,
     /// Learning rate that the warm-up starts from.
     pub warmup_lr: f64,
@@ -253,6 +257,7 @@ impl Default for OptimConfig {
             schedule: ScheduleKind::default(),
             milestones: Vec::new(),
             gamma: None,
+            power: None,
             warmup: Interval::Epochs(5.0),
             min_lr: 1e-5,
             warmup_lr: 1e-6,

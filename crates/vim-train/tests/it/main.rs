@@ -19,7 +19,6 @@ mod events;
 mod fatal;
 mod features;
 mod flags;
-mod golden;
 mod layers;
 mod nodes;
 mod packed;

@@ -1,7 +1,6 @@
 //! `vim-train data`: inspects and packs the images.
 
 mod bench;
-mod check_golden;
 mod files;
 mod show;
 
@@ -29,7 +28,6 @@ pub(crate) enum DataCommand {
     Pack(files::PackArgs),
     Bench(bench::BenchArgs),
     Show(show::ShowArgs),
-    CheckGolden(check_golden::CheckGoldenArgs),
 }
 
 pub(crate) fn run(command: &DataCommand) -> Result<(), Error> {
@@ -39,6 +37,5 @@ pub(crate) fn run(command: &DataCommand) -> Result<(), Error> {
         DataCommand::Pack(args) => files::pack(args),
         DataCommand::Bench(args) => bench::run(args),
         DataCommand::Show(args) => show::run(args),
-        DataCommand::CheckGolden(args) => check_golden::run(args),
     }
 }

@@ -3,8 +3,8 @@
 use burn::tensor::Device;
 use vim_dense::detection::{Detector, DetectorConfig};
 use vim_model::{
-    Inferred, LoadOptions, LoadReport, ModelError, Names, Rope, StateDictMismatch, VimConfig,
-    infer_backbone,
+    Inferred, LastTap, LoadOptions, LoadReport, ModelError, Names, Rope, StateDictMismatch,
+    VimConfig, infer_backbone,
 };
 use vim_torch::StateDict;
 
@@ -54,8 +54,12 @@ impl Heads for DetectorConfig {
         };
         let mut backbone = infer_backbone(state, prefix, Rope::Both)
             .map_err(|error| format!("is a detector, and its backbone is none: it {error}"))?;
-        let heads = Self { channels, box_features, ..Self::default() };
+        // Files under the original's names have the last norm only where something depends on it.
+        let is_normed = prefix == NAMES[0][0] && shape(&format!("{prefix}norm_f.weight")).is_some();
+        let last = if is_normed { LastTap::AddNorm } else { LastTap::Add };
+        let heads = Self { last, channels, box_features, ..Self::default() };
         backbone.assumed += &format!(", detection.anchor_size {}", heads.anchor_size);
+        backbone.assumed += &format!(", detection.last {last}");
         Ok((heads, backbone))
     }
 

@@ -25,8 +25,7 @@ use crate::error::Error;
 use classes::{class_rows, classes_csv};
 use evaluate::{Loading, evaluate, scores};
 use inference::Viewer;
-pub(crate) use objective::placement;
-pub use objective::{ClassShare, ClassShares, Mapped, PixelClassifier};
+pub use objective::{ClassShare, ClassShares, Mapped, PixelClassifier, placement};
 
 /// Images that the floors are learned from.
 const FLOOR_IMAGES: usize = 1000;

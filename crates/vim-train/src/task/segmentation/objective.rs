@@ -59,7 +59,7 @@ impl PixelClassifier {
 ///
 /// `reference` is what the original's `LayerDecayOptimizerConstructor` makes of Vision Mamba,
 /// `intended` what it makes of the models that it was written for.
-pub(crate) fn placement(path: &str, rank: usize, depth: usize, groups: DecayGroups) -> Placement {
+pub fn placement(path: &str, rank: usize, depth: usize, groups: DecayGroups) -> Placement {
     let by_block = match groups {
         DecayGroups::Reference => false,
         DecayGroups::Intended => true,
