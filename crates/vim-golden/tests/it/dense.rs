@@ -28,18 +28,25 @@ fn all_are_within(name: &str, count: usize) {
 }
 
 #[test]
-fn a_segmenter_s_numbers_are_within_the_default_tolerances() {
-    all_are_within("seg/a_tiny", 0);
+fn segmenters_are_within_the_default_tolerances() {
+    all_are_within("seg/a_tiny", 177);
+    // One block's feature for all four levels of the pyramid.
+    all_are_within("seg/one_level", 0);
 }
 
 #[test]
-fn a_detector_s_numbers_are_within_the_default_tolerances() {
-    all_are_within("det/a_cascade", 0);
+fn detectors_are_within_the_default_tolerances() {
+    all_are_within("det/a_cascade", 267);
+    // Two samples of a bin along each axis, and pixels' centres on their edges.
+    all_are_within("det/fixed_roi", 0);
+    // The last norm is read, and has a gradient.
+    all_are_within("det/last_norm", 0);
 }
 
 #[test]
 fn the_operations_are_within_their_tolerances() {
-    for (folder, count) in [("seg", 0), ("det", 0)] {
+    // `more` has other samplings of boxes and powers of rates.
+    for (folder, count) in [("seg", 0), ("det", 0), ("more", 0)] {
         let mut command = vim_golden(&["eval-golden", "--device", "cpu", "--operations"]);
         let output = command.arg(fixture(folder)).output().unwrap();
         assert_code(&output, 0);
