@@ -28,8 +28,8 @@ enum Meaning {
     Read(fn(&Value, &mut Sections) -> Result<(), String>),
     /// One value alone, in JSON, and what the others would need.
     Only(&'static str, &'static str),
-    /// It is read where the arrays are compared, or no number depends on it: which of these.
-    Aside(#[allow(dead_code, reason = "it is for the reader")] &'static str),
+    /// It is read where the arrays are compared, or no number depends on it.
+    Aside,
 }
 use Meaning::{Aside, Key, Only, Read};
 use Section::{Heads, Model, Ssm};
@@ -37,8 +37,6 @@ use Section::{Heads, Model, Ssm};
 /// The original's flags of rotary positions: of the tokens, and of the residual stream too.
 const TOKENS: usize = 0;
 const STREAM: usize = 1;
-/// What arrays of weights that are given do not depend on.
-const START: &str = "where training starts";
 /// Why nothing may be drawn.
 const DRAWS: &str = "arrays with random draws cannot be computed again";
 
@@ -56,7 +54,13 @@ const KEYS: &[(&str, Meaning)] = &[
         "rms_norm",
         Read(|value, to| to.set(Model, "norm", if flag(value)? { "rms" } else { "layer" })),
     ),
-    ("bimamba_type", Read(|value, to| to.set(Model, "bimamba", value.as_str().unwrap_or("none")))),
+    (
+        "bimamba_type",
+        Read(|value, to| match value {
+            Value::Null => to.set(Model, "bimamba", "none"),
+            named => to.set(Model, "bimamba", text(named)?),
+        }),
+    ),
     ("if_divide_out", Key(Model, "divide_out")),
     (
         "init_layer_scale",
@@ -91,17 +95,18 @@ const KEYS: &[(&str, Meaning)] = &[
     ),
     ("bias", Only("false", "the projections in and out have no bias here")),
     ("conv_bias", Only("true", "the convolution has a bias here")),
-    ("initializer_cfg", Aside(START)),
-    ("dt_min", Aside(START)),
-    ("dt_max", Aside(START)),
-    ("dt_init", Aside(START)),
-    ("dt_scale", Aside(START)),
-    ("dt_init_floor", Aside(START)),
-    ("use_fast_path", Aside("the same numbers")),
-    ("fused_add_norm", Aside("the same numbers")),
-    ("residual_in_fp32", Aside("the same numbers: all are f32")),
-    ("if_cls_token", Aside("the original drops the token before the heads")),
-    ("use_middle_cls_token", Aside("likewise")),
+    // Where training starts, which weights that are given do not depend on.
+    ("initializer_cfg", Aside),
+    ("dt_min", Aside),
+    ("dt_max", Aside),
+    ("dt_init", Aside),
+    ("dt_scale", Aside),
+    ("dt_init_floor", Aside),
+    ("use_fast_path", Aside),        // the same numbers
+    ("fused_add_norm", Aside),       // the same numbers
+    ("residual_in_fp32", Aside),     // the same numbers: all are f32
+    ("if_cls_token", Aside),         // the original drops the token before the heads
+    ("use_middle_cls_token", Aside), // likewise
     ("use_double_cls_token", Only("false", "two tokens are of a classifier")),
     ("final_pool_type", Only("\"none\"", "it is of a classifier's head")),
     ("out_indices", Key(Heads, "out_indices")),
@@ -143,13 +148,13 @@ const KEYS: &[(&str, Meaning)] = &[
     ("rpn_positive_fraction", Only("0.5", "half of the anchors' samples are positive here")),
     ("roi_positive_fraction", Only("0.25", "a quarter of the boxes' samples is positive here")),
     ("rpn_nms_thresh", Only("0.7", "the proposals' overlap is 0.7 here")),
-    ("classes", Aside("read beside")),
-    ("num_classes", Aside("read beside")),
-    ("batch", Aside("that of the arrays")),
-    ("sizes", Aside("read beside")),
-    ("gts", Aside("that of the arrays")),
-    ("slide", Aside("read beside")),
-    ("seed", Aside("of the generator")),
+    ("classes", Aside),
+    ("num_classes", Aside),
+    ("batch", Aside), // that of the arrays
+    ("sizes", Aside),
+    ("gts", Aside), // that of the arrays
+    ("slide", Aside),
+    ("seed", Aside), // of the generator
 ];
 
 /// Heads whose settings the JSON may have.
@@ -261,7 +266,7 @@ impl Sections {
                 Only(only, why) if !is_same(only, value) => {
                     Err(named(format!("{value}, and {only} alone is known: {why}")))
                 }
-                Only(..) | Aside(_) => Ok(()),
+                Only(..) | Aside => Ok(()),
             };
         }
         let section = [Heads, Model, Ssm]
@@ -363,7 +368,7 @@ mod tests {
             "norm": "layer", "class_token": "head", "pool": "max", "abs_pos_embed": false,
             "rope": "hidden", "rope_grid": 7, "layer_pairs": true, "dropout": 0.1,
             "method_fwd": "foh", "method_bwd": "rk4", "series": "taylor", "scan": "reference",
-            "dt_b_init": "reference", "v1_gate_gradient": "upstream", "a": "full",
+            "dt_b_init": "upstream_zero", "v1_gate_gradient": "upstream", "a": "full",
             "features": "residual", "last": "add_norm", "aligned": false, "out_indices": [3],
             "score_threshold": 0.25, "nms_threshold": 0.25,
         });
@@ -464,7 +469,7 @@ mod tests {
                         assert!(error.contains(&format!("`{key}`")), "{error}");
                     }
                 }
-                Aside(_) => assert!(found.iter().all(|one| one == &Ok(vec![])), "{key}: {found:?}"),
+                Aside => assert!(found.iter().all(|one| one == &Ok(vec![])), "{key}: {found:?}"),
             }
         }
     }

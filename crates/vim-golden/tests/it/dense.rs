@@ -79,7 +79,7 @@ fn what_describes_a_segmentation_model_must_be_its_own() {
     refused(&compare("{}", &[]), 65, &["variant.json", "missing field `variant`"]);
     // Without blocks to take, it is a detector's.
     refused(&compare("{\"variant\": {\"img\": 64}}", &[]), 65, &["variant.json", "missing field"]);
-    refused(&compare(&variant("sum", "[0, 1, 2, 3]"), &[]), 65, &["variant.json", "\"sum\""]);
+    refused(&compare(&variant("sum", "[0, 1, 2, 3]"), &[]), 65, &["variant.json", "`sum`"]);
     let output = compare(&variant("add", "[0, 1, 2, 4]"), &[]);
     refused(&output, 78, &["segmentation.out_indices", "model.depth = 4"]);
     // A classifier's weights are not a segmentation model's.
