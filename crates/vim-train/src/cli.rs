@@ -4,7 +4,7 @@ use std::io::{self, Write as _, stdout};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-use clap::{Command as Program, CommandFactory, FromArgMatches, Parser};
+use clap::{Command as Program, CommandFactory, Parser};
 
 use crate::commands::Command;
 use crate::error::Error;
