@@ -56,17 +56,16 @@ const KEYS: &[(&str, Meaning)] = &[
     ),
     (
         "bimamba_type",
-        Read(|value, to| match value {
-            Value::Null => to.set(Model, "bimamba", "none"),
-            named => to.set(Model, "bimamba", text(named)?),
+        Read(|value, to| {
+            to.set(Model, "bimamba", if value.is_null() { "none" } else { text(value)? })
         }),
     ),
     ("if_divide_out", Key(Model, "divide_out")),
     (
         "init_layer_scale",
-        Read(|value, to| match value {
-            Value::Null => to.set(Model, "layer_scale", "none"),
-            number => to.set(Model, "layer_scale", number.clone()),
+        Read(|value, to| {
+            let value = if value.is_null() { "none".into() } else { value.clone() };
+            to.set(Model, "layer_scale", value)
         }),
     ),
     ("if_abs_pos_embed", Key(Model, "abs_pos_embed")),
