@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 use safetensors::SafeTensors;
 use serde_json::Value;
+use vim_train::config::Config;
+use vim_train::train::schedule::Schedule;
 
 use crate::support::{
-    Bench, assert_code, assert_parts, assert_says, cifar_archive, set, stderr, stdout,
+    Bench, assert_code, assert_parts, assert_says, cifar_archive, repository, set, stderr, stdout,
 };
 
 fn arrays(bytes: &[u8]) -> BTreeMap<String, Vec<f64>> {
@@ -226,4 +228,26 @@ fn bce_trains_and_its_threshold_is_checked() {
     let useless = bench.train("b", &set(&["train.bce_threshold=0"]));
     assert_says(&useless, 78, &["cross_entropy"]);
     assert!(!bench.folder("b").exists());
+}
+
+/// By the formulas of mmcv's `PolyLrUpdaterHook`: the power of what is left, and a factor of the
+/// warm-up.
+#[test]
+fn a_recipe_of_ade20k_takes_mmsegmentation_s_usual_curve() {
+    let sets = ["optim.power=0.9", "optim.min_lr=1e-6", "data.path=/no/such"].map(str::to_owned);
+    for (name, lr) in [("vim_tiny_ade20k_60k", 2e-4), ("vim_small_ade20k_60k", 1e-4)] {
+        let config = repository(&format!("configs/{name}.toml"));
+        let config = Config::load(&config, &sets).unwrap();
+        let schedule = Schedule::new(&config.optim, 631, 60_000).unwrap();
+        for step in [0, 1, 749, 1499, 1500, 30_000, 59_999, 60_000] {
+            let left = 1.0 - step as f64 / 60_000.0;
+            let regular = (lr - 1e-6) * left.powf(0.9) + 1e-6;
+            let short = (1.0 - step as f64 / 1500.0).max(0.0) * (1.0 - 1e-6);
+            let (got, want) = (schedule.lr(step), regular * (1.0 - short));
+            assert!((got - want).abs() < 1e-16, "{name}, step {step}: {got} {want}");
+        }
+    }
+    let bench = Bench::new();
+    let refused = bench.train("power", &set(&["optim.power=0.9"]));
+    assert_says(&refused, 78, &["optim.power", "optim.schedule = \"poly\" alone has a power"]);
 }
