@@ -112,6 +112,8 @@ pub(super) struct Optimizer {
     pub(super) weight_decay: f64,
     /// Of a layer to the one above it.
     pub(super) lr_decay_rate: f64,
+    /// Layers that the decay is told of, which are the model's.
+    pub(super) num_layers: Option<usize>,
     /// Of each parameter its learning rate and its weight decay.
     pub(super) parameters: BTreeMap<String, [f64; 2]>,
 }

@@ -178,8 +178,11 @@ impl Golden<'_> {
     /// Learning rates and weight decay of the parameters.
     fn optimized(&mut self, model: &Detector) -> Result<(), Error> {
         let Some(optimizer) = &self.about.optimizer else { return Ok(()) };
-        let Optimizer { base_lr, weight_decay, lr_decay_rate, parameters } = optimizer;
+        let Optimizer { base_lr, weight_decay, lr_decay_rate, num_layers, parameters } = optimizer;
         let depth = model.backbone_config().depth;
+        if num_layers.is_some_and(|layers| layers != depth) {
+            return Err(self.wrong("the optimizer's `num_layers` is not the model's depth"));
+        }
         let (mut ours, mut theirs) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
         let own = NamedArrays::of(model);
         for path in own.iter().map(|(path, _)| path).filter(|path| model.uses(path)) {
