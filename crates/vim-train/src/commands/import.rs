@@ -122,7 +122,7 @@ impl TakeArgs {
             head: self.allow.contains(&Allowed::Head),
             missing: self.allow_missing,
             resize: self.pos_embed,
-            class_token: None,
+            ..LoadOptions::default()
         }
     }
 }
