@@ -72,7 +72,8 @@ impl Heads for SegmenterConfig {
         let per_step = source.run.as_ref().map_or(1, |run| run.train.accumulate as u64);
         let batches = source.step.unwrap_or_default() * per_step;
         let version = concat!("vim-train ", env!("CARGO_PKG_VERSION"));
-        let archive = model.to_mmcv(&[("made_by", version)], batches).map_err(Error::internal)?;
+        let meta = [("made_by", version)];
+        let archive = model.to_mmcv(&meta, &[], batches).map_err(Error::internal)?;
         let parameters = model.num_parameters();
         Ok(Original { arrays, parameters, archive, entry: "state_dict" })
     }
