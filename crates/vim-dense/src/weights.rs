@@ -54,12 +54,18 @@ weights_by_name!(Segmenter, naming);
 
 impl Segmenter {
     /// The bytes of a checkpoint as mmcv saves it, `{"meta": …, "state_dict": …}`, under the
-    /// original's names. Every batch normalization says that it has seen `batches`.
+    /// original's names, with `texts` beside them. Every batch normalization says that it has seen
+    /// `batches`.
     ///
     /// # Errors
     ///
     /// As [`Segmenter::state`]; [`WriteError`] in words.
-    pub fn to_mmcv(&self, meta: &[(&str, &str)], batches: u64) -> Result<Vec<u8>, String> {
+    pub fn to_mmcv(
+        &self,
+        meta: &[(&str, &str)],
+        texts: &[(&str, &str)],
+        batches: u64,
+    ) -> Result<Vec<u8>, String> {
         let arrays = self.state(Names::Pytorch)?;
         let counts: Vec<Option<String>> = arrays
             .iter()
@@ -72,7 +78,8 @@ impl Segmenter {
             [Some((key, Value::Floats(view))), counted].into_iter().flatten()
         });
         let mut bytes = Cursor::new(Vec::new());
-        write_mmcv(&mut bytes, meta, values).map_err(|error: WriteError| error.to_string())?;
+        write_mmcv(&mut bytes, meta, values, texts)
+            .map_err(|error: WriteError| error.to_string())?;
         Ok(bytes.into_inner())
     }
 

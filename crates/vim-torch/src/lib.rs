@@ -9,7 +9,7 @@
 //!
 //! let bytes: Vec<u8> = [1.0_f32, 2.0, 3.0].into_iter().flat_map(f32::to_le_bytes).collect();
 //! let mut file = Cursor::new(Vec::new());
-//! write_pytorch(&mut file, [("head.bias", ArrayView { shape: &[3], bytes: &bytes })])?;
+//! write_pytorch(&mut file, [("head.bias", ArrayView { shape: &[3], bytes: &bytes })], &[])?;
 //!
 //! let checkpoint = read_checkpoint(file, Section::Model)?;
 //! assert_eq!(checkpoint.state.array("head.bias").unwrap().values, [1.0, 2.0, 3.0]);

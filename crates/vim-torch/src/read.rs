@@ -10,7 +10,7 @@ use crate::element::Element;
 use crate::error::ReadError;
 use crate::limits::{Budget, MAX_HEADER};
 use crate::pickle;
-use crate::sections::{Found, Section, View, find};
+use crate::sections::{Found, Section, View, find, texts};
 use crate::state_dict::{Array, Checkpoint, Format, Item, StateDict};
 
 /// Reads the parameters of `section`.
@@ -80,6 +80,7 @@ fn pytorch(
     let mut budget = Budget::of_file(length);
     let (nodes, root) = pickle::run(&archive.pickle(&mut budget)?)?;
     let Found { entry, others, tensors } = find(&nodes, root, section)?;
+    let about = texts(&nodes, root, &mut budget)?;
     drop(nodes);
     let mut state = StateDict::default();
     let mut last: Option<(pickle::Id, Vec<u8>)> = None; // tensors may share a storage
@@ -106,7 +107,7 @@ fn pytorch(
         ignored: others,
         had_module_prefix: false,
         state,
-        about: BTreeMap::new(),
+        about,
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::element::Element;
 use crate::error::ReadError;
-use crate::limits::MAX_RANK;
+use crate::limits::{Budget, MAX_RANK};
 use crate::pickle::{Id, Node, Nodes, short};
 
 /// Which parameters, where a file holds several sets of them.
@@ -101,6 +101,23 @@ pub(crate) fn find(nodes: &Nodes, root: Id, section: Section) -> Result<Found, R
 
 fn names<'a>(nodes: &'a Nodes, pairs: &'a [(Id, Id)]) -> impl Iterator<Item = String> + 'a {
     pairs.iter().map(|&(key, _)| nodes.text(key).map_or_else(|| nodes.describe(key), short))
+}
+
+/// The entries of the file that are texts, by name.
+pub(crate) fn texts(
+    nodes: &Nodes,
+    root: Id,
+    budget: &mut Budget,
+) -> Result<BTreeMap<String, String>, ReadError> {
+    let mut texts = BTreeMap::new();
+    for &(key, value) in nodes.dict(root).unwrap_or_default() {
+        if let (Some(key), Some(text)) = (nodes.text(key), nodes.text(value)) {
+            // One text of a pickle may be the value of many keys.
+            budget.take((key.len() + text.len()) as u64, "the texts beside the parameters")?;
+            texts.insert(key.to_owned(), text.to_owned());
+        }
+    }
+    Ok(texts)
 }
 
 /// The tensors of a state dict; other entries are described.

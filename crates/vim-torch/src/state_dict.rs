@@ -125,12 +125,12 @@ pub struct Checkpoint {
     pub format: Format,
     /// The entry that was read, such as `model_ema`; none if the file is a state dict itself.
     pub entry: Option<String>,
-    /// Entries that were not read, such as `optimizer`.
+    /// The file's other entries, such as `optimizer`, of which texts alone are read, for `about`.
     pub ignored: Vec<String>,
     /// Whether all keys began with `module.`, as data-parallel training saves them.
     pub had_module_prefix: bool,
     /// The arrays, without that prefix.
     pub state: StateDict,
-    /// Texts beside the arrays: the metadata of safetensors.
+    /// Texts beside the arrays: the metadata of safetensors, or such entries of a PyTorch file.
     pub about: BTreeMap<String, String>,
 }

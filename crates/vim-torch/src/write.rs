@@ -1,7 +1,7 @@
 //! Writing: PyTorch's archive and safetensors, the same bytes for the same arrays.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io::{Seek, Write};
 
 use safetensors::tensor::{Dtype, View, serialize};
@@ -57,7 +57,8 @@ impl Value<'_> {
     }
 }
 
-/// Writes `{"model": arrays}` as `torch.save` does, in f32.
+/// Writes `{"model": arrays}` as `torch.save` does, in f32, with `texts` beside `model`: keys and
+/// their values.
 ///
 /// `torch.load(…, weights_only=True)` reads it: the pickle holds dictionaries, texts, numbers and
 /// the constructor of tensors. Entries are stored without compression and storages are aligned, so
@@ -69,13 +70,15 @@ impl Value<'_> {
 pub fn write_pytorch<'a>(
     writer: impl Write + Seek,
     arrays: impl IntoIterator<Item = (&'a str, ArrayView<'a>)>,
+    texts: &[(&str, &str)],
 ) -> Result<(), WriteError> {
     let values: Vec<_> =
         arrays.into_iter().map(|(key, array)| (key, Value::Floats(array))).collect();
-    write(writer, "model", None, &values)
+    write(writer, &Beside { meta: None, texts }, "model", &values)
 }
 
-/// Writes `{"meta": meta, "state_dict": values}` as mmcv saves a checkpoint; see [`write_pytorch`].
+/// Writes `{"meta": meta, "state_dict": values}` as mmcv saves a checkpoint, with `texts` beside
+/// them; see [`write_pytorch`].
 ///
 /// # Errors
 ///
@@ -84,22 +87,28 @@ pub fn write_mmcv<'a>(
     writer: impl Write + Seek,
     meta: &[(&str, &str)],
     values: impl IntoIterator<Item = (&'a str, Value<'a>)>,
+    texts: &[(&str, &str)],
 ) -> Result<(), WriteError> {
     let values: Vec<_> = values.into_iter().collect();
-    write(writer, "state_dict", Some(("meta", meta)), &values)
+    write(writer, &Beside { meta: Some(meta), texts }, "state_dict", &values)
 }
 
-/// A dictionary of texts under a name.
-type Texts<'a> = (&'a str, &'a [(&'a str, &'a str)]);
+/// Entries of a checkpoint beside its arrays.
+struct Beside<'a> {
+    /// A dictionary of texts, called so.
+    meta: Option<&'a [(&'a str, &'a str)]>,
+    /// Texts.
+    texts: &'a [(&'a str, &'a str)],
+}
 
 fn write(
     writer: impl Write + Seek,
+    beside: &Beside<'_>,
     entry: &str,
-    texts: Option<Texts<'_>>,
     values: &[(&str, Value<'_>)],
 ) -> Result<(), WriteError> {
     let mut zip = ZipWriter::new(writer);
-    let pickle = pickle(entry, texts, values);
+    let pickle = pickle(beside, entry, values);
     start(&mut zip, "data.pkl", pickle.len())?;
     zip.write_all(&pickle)?;
     start(&mut zip, "byteorder", 6)?;
@@ -129,14 +138,19 @@ fn start<W: Write + Seek>(
     Ok(zip.start_file(format!("{FOLDER}/{name}"), options)?)
 }
 
-/// The values under `entry`, behind `texts`, as a pickle of protocol 2, every tensor on a storage
-/// of its own.
-fn pickle(entry: &str, texts: Option<Texts<'_>>, values: &[(&str, Value<'_>)]) -> Vec<u8> {
+/// The values under `entry`, behind what is `beside` them, as a pickle of protocol 2, every tensor
+/// on a storage of its own.
+fn pickle(beside: &Beside<'_>, entry: &str, values: &[(&str, Value<'_>)]) -> Vec<u8> {
     let mut out = b"\x80\x02}".to_vec(); // protocol 2; the outer dictionary
-    if let Some((name, texts)) = texts {
-        text(&mut out, name);
+    for (key, value) in beside.texts {
+        text(&mut out, key);
+        text(&mut out, value);
+        out.push(b's'); // set the text
+    }
+    if let Some(meta) = beside.meta {
+        text(&mut out, "meta");
         out.extend(b"}("); // a dictionary, and a mark under its entries
-        for (key, value) in texts {
+        for (key, value) in meta {
             text(&mut out, key);
             text(&mut out, value);
         }
@@ -205,8 +219,7 @@ impl View for ArrayView<'_> {
     }
 }
 
-/// Writes the arrays as safetensors in f32, with at most one text beside them, `metadata`: a key
-/// and its value. The format's library writes several texts in no fixed order.
+/// Writes the arrays as safetensors in f32, with `texts` as metadata: keys and their values.
 ///
 /// # Errors
 ///
@@ -214,10 +227,32 @@ impl View for ArrayView<'_> {
 pub fn write_safetensors<'a>(
     mut writer: impl Write,
     arrays: impl IntoIterator<Item = (&'a str, ArrayView<'a>)>,
-    metadata: Option<(&str, &str)>,
+    texts: &[(&str, &str)],
 ) -> Result<(), WriteError> {
-    let metadata = metadata.map(|(key, text)| HashMap::from([(key.to_owned(), text.to_owned())]));
-    writer.write_all(&serialize(arrays, metadata)?)?;
+    let file = serialize(arrays, None)?;
+    // The library writes several texts in no fixed order, and the same arrays and texts must be the
+    // same bytes: they are put into its header here.
+    let length = file.first_chunk::<8>().map_or(0, |length| u64::from_le_bytes(*length) as usize);
+    let (header, numbers) = file[size_of::<u64>()..].split_at(length);
+    let texts: BTreeMap<&str, &str> = texts.iter().copied().collect();
+    let header = with_texts(header, &texts);
+    writer.write_all(&(header.len() as u64).to_le_bytes())?;
+    writer.write_all(&header)?;
+    writer.write_all(numbers)?;
     writer.flush()?;
     Ok(())
+}
+
+/// A header of safetensors, `{…}` and spaces to a multiple of eight bytes, with `texts` first.
+fn with_texts(header: &[u8], texts: &BTreeMap<&str, &str>) -> Vec<u8> {
+    if texts.is_empty() {
+        return header.to_vec();
+    }
+    let texts = serde_json::to_string(texts).expect("invariant: texts have a JSON form");
+    let arrays = header[1..].trim_ascii_end();
+    let comma = if arrays == b"}" { "" } else { "," };
+    let mut header = format!("{{\"__metadata__\":{texts}{comma}").into_bytes();
+    header.extend(arrays);
+    header.resize(header.len().next_multiple_of(size_of::<u64>()), b' ');
+    header
 }

@@ -50,8 +50,10 @@ fn a_model_goes_through_either_naming_unchanged() {
 fn a_file_of_mmcv_holds_counts_and_is_read_back() {
     let (heads, backbone) = turned();
     let model = shaken(&heads, &backbone, &Device::flex());
-    let bytes = model.to_mmcv(&[("made by", "a test")], 12).unwrap();
-    let state = read_checkpoint(Cursor::new(bytes), Section::Model).unwrap().state;
+    let bytes = model.to_mmcv(&[("made by", "a test")], &[("a", "b")], 12).unwrap();
+    let file = read_checkpoint(Cursor::new(bytes), Section::Model).unwrap();
+    assert_eq!(file.about["a"], "b");
+    let state = file.state;
     let counts: Vec<&Item> = state
         .iter()
         .filter(|(key, _)| key.ends_with(".num_batches_tracked"))

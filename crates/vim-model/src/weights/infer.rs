@@ -231,13 +231,15 @@ impl Shapes {
                 let grid = root(tokens.checked_sub(classes)?)?;
                 (one == 1 && m == d_model).then_some(grid)
             };
-            return self
-                .get("pos_embed", read, "[1, grid · grid + class tokens, d_model]")
-                .map(Some);
+            let expected = "[1, grid · grid + class tokens, d_model] of a square grid (of another \
+                            one the configuration must be given)";
+            return self.get("pos_embed", read, expected).map(Some);
         }
         if self.has(ROPE_TABLES[0]) {
             let read = |&[patches, m]: &[usize; 2]| root(patches).filter(|_| m == d_model);
-            return self.get(ROPE_TABLES[0], read, "[grid · grid, d_model]").map(Some);
+            let expected = "[grid · grid, d_model] of a square grid (of another one the \
+                            configuration must be given)";
+            return self.get(ROPE_TABLES[0], read, expected).map(Some);
         }
         Ok(None)
     }

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor, TensorData};
-use vim_torch::{Item, ReadError, Section, StateDict, read_checkpoint};
+use vim_torch::{Array, Item, ReadError, Section, StateDict, read_checkpoint};
 
 use super::names::{ModulePath, Names, is_buffer, pytorch_key, transposed};
-use super::pos_embed::{Resize, resize_positions};
+use super::pos_embed::{Grid, Resize, grid_of, resize_positions};
 use crate::config::{ClassToken, ModelError, VimConfig};
 use crate::vim::Vim;
 
@@ -28,6 +28,9 @@ pub struct LoadOptions {
     /// Where the class tokens of the file stand: a model without class tokens drops them, and by
     /// `resize` their rows of positions.
     pub class_token: Option<ClassToken>,
+    /// Rows and columns of patches that the positions of the file are of, where it is known. Else
+    /// they are a square, or of the model's grid where that is no square and has as many patches.
+    pub grid: Option<[usize; 2]>,
 }
 
 /// The outcome of loading a checkpoint.
@@ -45,6 +48,9 @@ pub struct LoadReport {
     pub head: Option<(usize, usize)>,
     /// Grids of positions that were resized, from and to, as rows and columns.
     pub resized: Option<([usize; 2], [usize; 2])>,
+    /// Rows and columns of the model's patches, which is no square, where nothing says that the
+    /// positions of the file are of it: they could be of another grid of as many patches.
+    pub assumed_grid: Option<[usize; 2]>,
     /// Class tokens of the file that the model has not.
     pub dropped_class_tokens: usize,
     /// Keys of the file that are computed, not learned, and therefore ignored.
@@ -280,6 +286,10 @@ impl Fill<'_> {
         if !array.values.iter().all(|value| value.is_finite()) {
             self.report.not_finite.push(key.to_owned());
         }
+        let is_positions = path.strip_prefix(self.naming.backbone) == Some("pos_embed");
+        if is_positions && let Some(config) = self.config {
+            return self.positions(key, array, expected, config);
+        }
         if array.shape == expected {
             return Some(array.values.clone());
         }
@@ -289,15 +299,55 @@ impl Fill<'_> {
             }
             return None;
         }
-        let is_positions = path.strip_prefix(self.naming.backbone) == Some("pos_embed");
-        if let Some(resize) = self.options.resize.filter(|_| is_positions)
-            && let Some(config) = self.config
-            && let Some((values, from)) =
-                resize_positions(array, self.class_token_of_file(config), config, resize)
+        self.wrong_shape(key, array, expected)
+    }
+
+    /// The table of positions `array` as one of the model of `config`. Tables of as many rows may
+    /// be of different grids, so that the shape alone does not say whether one fits.
+    fn positions(
+        &mut self,
+        key: &str,
+        array: &Array,
+        expected: &[usize],
+        config: &VimConfig,
+    ) -> Option<Vec<f32>> {
+        let (from, to) = (self.class_token_of_file(config), config.grid());
+        let is_whole = array.shape == expected;
+        let grid = match grid_of(array, from, self.options.grid, config) {
+            Some(Grid::Known(grid)) => grid,
+            Some(Grid::Assumed(grid)) => {
+                self.report.assumed_grid = Some(grid);
+                grid
+            }
+            Some(Grid::Unknown(patches)) if self.options.resize.is_some() => {
+                self.mismatch.grid.push(format!(
+                    "{key} ({patches} patches are no square, and the file does not record their \
+                     rows and columns: import it with the configuration that it was trained with)"
+                ));
+                return None;
+            }
+            Some(Grid::Unknown(_)) | None => return self.wrong_shape(key, array, expected),
+        };
+        if is_whole && grid == to {
+            return Some(array.values.clone());
+        }
+        if let Some(resize) = self.options.resize
+            && let Some(values) = resize_positions(array, from, grid, config, resize)
         {
-            self.report.resized = Some((from, config.grid())).filter(|(from, to)| from != to);
+            self.report.resized = Some((grid, to)).filter(|(from, to)| from != to);
             return Some(values);
         }
+        if !is_whole {
+            return self.wrong_shape(key, array, expected);
+        }
+        let [[rows, columns], [own_rows, own_columns]] = [grid, to];
+        self.mismatch.grid.push(format!(
+            "{key} (expected {own_rows} x {own_columns} patches, got {rows} x {columns})"
+        ));
+        None
+    }
+
+    fn wrong_shape(&mut self, key: &str, array: &Array, expected: &[usize]) -> Option<Vec<f32>> {
         self.mismatch.wrong_shape.push(ShapeMismatch {
             key: key.to_owned(),
             expected: expected.to_vec(),
@@ -359,6 +409,8 @@ pub struct StateDictMismatch {
     pub unexpected: Vec<String>,
     /// Parameters of another shape.
     pub wrong_shape: Vec<ShapeMismatch>,
+    /// Positions of another grid of patches, or of one that nothing tells, each in words.
+    pub grid: Vec<String>,
     /// Keys that cannot be read as floats, with the reason.
     pub unreadable: Vec<String>,
 }
@@ -379,7 +431,7 @@ impl StateDictMismatch {
             .collect()
     }
 
-    fn groups(&self) -> [(&'static str, Vec<String>); 4] {
+    fn groups(&self) -> [(&'static str, Vec<String>); 5] {
         let missing = self.missing.iter();
         let wrong_shape = self.wrong_shape.iter().map(|ShapeMismatch { key, expected, got }| {
             format!("{key} (expected {expected:?}, got {got:?})")
@@ -388,6 +440,7 @@ impl StateDictMismatch {
             ("missing", missing.map(|(key, shape)| format!("{key} {shape:?}")).collect()),
             ("not in the model", self.unexpected.clone()),
             ("of another shape", wrong_shape.collect()),
+            ("of another grid", self.grid.clone()),
             ("unreadable", self.unreadable.clone()),
         ]
     }

@@ -16,7 +16,7 @@ use crate::vim::Vim;
 #[derive(Clone, Debug, Default)]
 pub struct NamedArrays {
     arrays: Vec<(String, TensorData)>,
-    metadata: Option<(&'static str, String)>,
+    texts: Vec<(&'static str, String)>,
 }
 
 impl NamedArrays {
@@ -65,10 +65,11 @@ impl NamedArrays {
         self
     }
 
-    /// The same arrays with one text beside them in a safetensors file: a key and its value.
+    /// The same arrays with one more text beside them in a file: a key and its value.
     #[must_use]
-    pub fn with_metadata(self, key: &'static str, text: String) -> Self {
-        Self { metadata: Some((key, text)), ..self }
+    pub fn with_metadata(mut self, key: &'static str, text: String) -> Self {
+        self.texts.push((key, text));
+        self
     }
 
     /// Names, each with its array.
@@ -89,20 +90,23 @@ impl NamedArrays {
     /// [`WriteError::Safetensors`].
     pub fn to_safetensors(&self) -> Result<Vec<u8>, WriteError> {
         let mut bytes = Vec::new();
-        let metadata = self.metadata.as_ref().map(|(key, text)| (*key, text.as_str()));
-        write_safetensors(&mut bytes, self.views(), metadata)?;
+        write_safetensors(&mut bytes, self.views(), &self.texts())?;
         Ok(bytes)
     }
 
-    /// The bytes of a PyTorch archive, without the metadata; see [`write_pytorch`].
+    /// The bytes of a PyTorch archive; see [`write_pytorch`].
     ///
     /// # Errors
     ///
     /// [`WriteError::Zip`].
     pub fn to_pytorch(&self) -> Result<Vec<u8>, WriteError> {
         let mut bytes = Cursor::new(Vec::new());
-        write_pytorch(&mut bytes, self.views())?;
+        write_pytorch(&mut bytes, self.views(), &self.texts())?;
         Ok(bytes.into_inner())
+    }
+
+    fn texts(&self) -> Vec<(&str, &str)> {
+        self.texts.iter().map(|(key, text)| (*key, text.as_str())).collect()
     }
 
     fn views(&self) -> impl Iterator<Item = (&str, ArrayView<'_>)> {
@@ -129,7 +133,7 @@ impl PendingArrays {
     #[must_use]
     pub fn read(self) -> NamedArrays {
         let data = self.transaction.execute().into_iter().map(TensorData::convert::<f32>);
-        NamedArrays { arrays: self.names.into_iter().zip(data).collect(), metadata: None }
+        NamedArrays { arrays: self.names.into_iter().zip(data).collect(), texts: Vec::new() }
     }
 }
 

@@ -18,28 +18,63 @@ pub enum Resize {
     MiddleAware,
     /// As the original: the first rows are taken for those of class tokens wherever these are, so a
     /// class token in the middle shifts half of the patches by one. Published fine-tunes did this.
+    /// The original resizes squares alone; grids that are no squares follow the same rule here.
     Parity,
 }
 
-/// The table `[1, L, M]` of a square grid with the class tokens of `from` as values `[1, L', M]` of
-/// the grid of `config`, with the square grid. A model without class tokens loses their rows.
-/// `None` if the table is not of a square grid.
+/// Rows and columns of the patches that a table of positions has a row each of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grid {
+    /// As recorded with the table, or the square of that many patches.
+    Known([usize; 2]),
+    /// That of the model, which is no square and has as many patches: nothing says that it is the
+    /// table's.
+    Assumed([usize; 2]),
+    /// Of this many patches, which are no square and not as many as the model's.
+    Unknown(usize),
+}
+
+/// The grid of `table`, `[1, L, M]`, with the class tokens of `from`, where `recorded` was recorded
+/// with it. `None` if a model of `config` has no positions of such a shape.
+pub(crate) fn grid_of(
+    table: &Array,
+    from: ClassToken,
+    recorded: Option<[usize; 2]>,
+    config: &VimConfig,
+) -> Option<Grid> {
+    let &[1, length, d_model] = &table.shape[..] else { return None };
+    let patches = length.checked_sub(from.positions(0).len()).filter(|&patches| patches > 0)?;
+    if d_model != config.d_model {
+        return None;
+    }
+    // A record that does not fit the table is of other positions, and says nothing of these.
+    let fits = |&[rows, columns]: &[usize; 2]| rows.checked_mul(columns) == Some(patches);
+    let side = patches.isqrt();
+    let square = Some([side, side]).filter(fits);
+    let own = Some(config.grid()).filter(fits);
+    Some(match (recorded.filter(fits), own) {
+        (Some(grid), _) => Grid::Known(grid),
+        (None, Some(own)) if Some(own) != square => Grid::Assumed(own),
+        (None, _) => square.map_or(Grid::Unknown(patches), Grid::Known),
+    })
+}
+
+/// The table `[1, L, M]` of the grid `[rows, columns]` with the class tokens of `from`, as
+/// [`grid_of`] accepts it, as values `[1, L', M]` of the grid of `config`. A model without class
+/// tokens loses their rows. `None` if the two have different numbers of class tokens otherwise.
 pub(crate) fn resize_positions(
     table: &Array,
     from: ClassToken,
+    grid: [usize; 2],
     config: &VimConfig,
     resize: Resize,
-) -> Option<(Vec<f32>, [usize; 2])> {
-    let &[1, length, d_model] = &table.shape[..] else { return None };
+) -> Option<Vec<f32>> {
+    let &[_, length, d_model] = &table.shape[..] else { return None };
     let class_tokens = from.positions(0).len();
     if config.class_token != ClassToken::None && class_tokens != config.num_class_tokens() {
         return None;
     }
-    let patches = length.checked_sub(class_tokens)?;
-    let side = patches.isqrt();
-    if d_model != config.d_model || side == 0 || side * side != patches {
-        return None;
-    }
+    let patches = length - class_tokens;
     let row = |index: usize| &table.values[index * d_model..(index + 1) * d_model];
     let (old_rows, new_rows): (Vec<usize>, Vec<usize>) = match resize {
         Resize::Parity => ((0..class_tokens).collect(), (0..config.num_class_tokens()).collect()),
@@ -49,7 +84,7 @@ pub(crate) fn resize_positions(
         .filter(|index| !old_rows.contains(index))
         .flat_map(|index| row(index).iter().copied())
         .collect();
-    let resized = bicubic(&old, [side, side], config.grid(), d_model);
+    let resized = bicubic(&old, grid, config.grid(), d_model);
     let mut rows = resized.chunks_exact(d_model);
     let mut values = Vec::with_capacity(config.num_tokens() * d_model);
     for index in 0..config.num_tokens() {
@@ -58,7 +93,7 @@ pub(crate) fn resize_positions(
             None => values.extend_from_slice(rows.next()?),
         }
     }
-    Some((values, [side, side]))
+    Some(values)
 }
 
 /// The image `[h, w, channels]` of size `from`, at the size `to`.
@@ -123,13 +158,31 @@ mod tests {
                 0.396740, -1.03329, 0.119861, 0.026056, -0.374618, 0.315590, -0.158062, -0.373346, 0.613467,
             ]),
         ] {
-            let (got, from) = resize_positions(&table, ClassToken::Middle, &config, mode).unwrap();
-            assert_eq!((got.len(), from), (18, [3, 3]));
+            let got = resize_positions(&table, ClassToken::Middle, [3, 3], &config, mode).unwrap();
+            assert_eq!(got.len(), 18);
             for (got, expected) in got.iter().zip(expected) {
                 assert!((got - expected).abs() < 2e-6, "{mode:?}: {got} {expected}");
             }
         }
-        let odd = Array { shape: vec![1, 9, 2], ..table };
-        assert_eq!(resize_positions(&odd, ClassToken::Middle, &config, Resize::Parity), None, "no square grid has 8 patches");
+    }
+
+    #[test]
+    fn a_grid_is_the_recorded_one_then_a_square_then_the_model_s() {
+        let grid = |rows: usize, recorded, own: [usize; 2]| {
+            let image_size = own.map(|side| 16 * side).into();
+            let config = VimConfig { image_size, d_model: 2, ..VimConfig::default() };
+            let values = vec![0.0; 2 * rows];
+            let table = Array { shape: vec![1, rows, 2], values, stored: vim_torch::Element::F32 };
+            grid_of(&table, ClassToken::Middle, recorded, &config)
+        };
+        assert_eq!(grid(37, Some([4, 9]), [6, 6]), Some(Grid::Known([4, 9])));
+        assert_eq!(grid(37, Some([4, 9]), [9, 4]), Some(Grid::Known([4, 9])));
+        assert_eq!(grid(37, None, [6, 6]), Some(Grid::Known([6, 6])));
+        assert_eq!(grid(37, None, [3, 3]), Some(Grid::Known([6, 6])));
+        assert_eq!(grid(37, None, [4, 9]), Some(Grid::Assumed([4, 9])), "36 is a square, too");
+        assert_eq!(grid(25, None, [4, 6]), Some(Grid::Assumed([4, 6])));
+        assert_eq!(grid(25, None, [6, 6]), Some(Grid::Unknown(24)));
+        assert_eq!(grid(25, Some([4, 9]), [6, 6]), Some(Grid::Unknown(24)), "of another table");
+        assert_eq!(grid(1, None, [6, 6]), None, "there is a class token alone");
     }
 }

@@ -88,7 +88,8 @@ fn what_is_no_vim_is_told_by_its_first_tensor_that_is_not() {
     arrays.iter_mut().find(|(key, _)| key == "pos_embed").unwrap().1.shape = vec![1, 16, 17];
     assert_eq!(
         infer(&dict(arrays.clone())).unwrap_err().to_string(),
-        "has pos_embed of shape [1, 16, 17], not [1, grid · grid + class tokens, d_model]"
+        "has pos_embed of shape [1, 16, 17], not [1, grid · grid + class tokens, d_model] of \
+         a square grid (of another one the configuration must be given)"
     );
     let mut state = dict(arrays);
     state.insert("head.weight".into(), Item::Unreadable("int64 numbers".into()));

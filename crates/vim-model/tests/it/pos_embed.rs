@@ -15,7 +15,9 @@
 //! ```
 
 use burn::tensor::Device;
-use vim_model::{ClassToken, LoadOptions, Names, Resize, VimConfig};
+use vim_model::{ClassToken, LoadOptions, Names, Resize, StateDictMismatch, VimConfig};
+
+use vim_torch::StateDict;
 
 use crate::support::{arrays, build, dict, small, values};
 
@@ -62,6 +64,140 @@ fn smaller_grids_are_pytorch_s() {
     ]);
 }
 
+/// `torch.nn.functional.interpolate(…, mode="bicubic", align_corners=False)` of an image
+/// `[h, w, 2]`: one sum over the sixteen pixels around each place.
+fn bicubic(image: &[f32], from: [usize; 2], to: [usize; 2]) -> Vec<f64> {
+    let kernel = |x: f64| match x.abs() {
+        x if x <= 1.0 => 1.25 * x.powi(3) - 2.25 * x * x + 1.0,
+        x if x < 2.0 => -0.75 * (x.powi(3) - 5.0 * x * x + 8.0 * x - 4.0),
+        _ => 0.0,
+    };
+    let inside = |place: i64, length: usize| place.clamp(0, length as i64 - 1) as usize;
+    let mut result = Vec::new();
+    for place in 0..to[0] * to[1] {
+        let centre = |place: usize, axis: usize| {
+            (place as f64 + 0.5) * from[axis] as f64 / to[axis] as f64 - 0.5
+        };
+        let (y, x) = (centre(place / to[1], 0), centre(place % to[1], 1));
+        let (top, left) = (y.floor() as i64, x.floor() as i64);
+        for channel in 0..2 {
+            let mut sum = 0.0;
+            for v in top - 1..=top + 2 {
+                for u in left - 1..=left + 2 {
+                    let pixel = inside(v, from[0]) * from[1] + inside(u, from[1]);
+                    let weight = kernel(y - v as f64) * kernel(x - u as f64);
+                    sum += weight * f64::from(image[2 * pixel + channel]);
+                }
+            }
+            result.push(sum);
+        }
+    }
+    result
+}
+
+/// A model of a grid of patches.
+fn of_grid(grid: [usize; 2], class_token: ClassToken) -> VimConfig {
+    VimConfig { image_size: grid.map(|side| 4 * side).into(), class_token, ..model(1) }
+}
+
+/// Weights of such a model, and its table of positions.
+fn weights(grid: [usize; 2], class_token: ClassToken) -> (StateDict, Vec<f32>) {
+    let mut arrays = arrays(&build(&of_grid(grid, class_token), 0), Names::Pytorch);
+    let (_, table) = arrays.iter_mut().find(|(key, _)| key == "pos_embed").unwrap();
+    table.values = (0..table.values.len()).map(|i| (i as f32 * 1.7).sin()).collect();
+    let values = table.values.clone();
+    (dict(arrays), values)
+}
+
+/// The rows of class tokens in a table of positions of `patches` patches.
+fn token_rows(class_token: ClassToken, mode: Resize, patches: usize) -> Vec<usize> {
+    match (class_token, mode) {
+        (ClassToken::None, _) => vec![],
+        (ClassToken::Middle, Resize::MiddleAware) => vec![patches / 2],
+        (ClassToken::Double, Resize::MiddleAware) => vec![0, patches + 1],
+        (ClassToken::Double, Resize::Parity) => vec![0, 1],
+        (ClassToken::Middle | ClassToken::Head | ClassToken::Random, _) => vec![0],
+    }
+}
+
+#[test]
+fn the_sum_of_sixteen_pixels_is_pytorch_s() {
+    let image: Vec<f32> = (2..20).map(|i| (i as f32 * 1.7).sin()).collect();
+    close(&resized(4, Resize::Parity)[2..], &bicubic(&image, [3, 3], [4, 4]));
+}
+
+#[test]
+fn a_known_grid_becomes_any_other_also_of_as_many_patches() {
+    let tokens = [ClassToken::Middle, ClassToken::Head, ClassToken::None, ClassToken::Double];
+    for (from, to) in [
+        ([4, 9], [6, 6]),
+        ([6, 6], [4, 9]),
+        ([4, 9], [9, 4]),
+        ([14, 56], [28, 28]),
+        ([2, 5], [3, 4]),
+        ([4, 9], [4, 9]),
+    ] {
+        for class_token in tokens {
+            let (state, table) = weights(from, class_token);
+            for mode in [Resize::MiddleAware, Resize::Parity] {
+                let options =
+                    LoadOptions { resize: Some(mode), grid: Some(from), ..LoadOptions::default() };
+                let to_model = build(&of_grid(to, class_token), 1);
+                let (loaded, report) = to_model.load(&state, options).unwrap();
+                let got = &values(&loaded)["pos_embed"].1;
+                let what = format!("{from:?} {to:?} {class_token} {mode:?}");
+                assert_eq!(report.resized, (from != to).then_some((from, to)), "{what}");
+                assert_eq!(report.assumed_grid, None, "{what}");
+                if from == to {
+                    assert_eq!(*got, table, "{what}");
+                    continue;
+                }
+                let old = token_rows(class_token, mode, from[0] * from[1]);
+                let rows = || table.chunks_exact(2).enumerate();
+                let is_token = |(index, _): &(usize, &[f32])| old.contains(index);
+                let image: Vec<f32> =
+                    rows().filter(|row| !is_token(row)).flat_map(|(_, row)| row.to_vec()).collect();
+                let mut expected = bicubic(&image, from, to);
+                let new = token_rows(class_token, mode, to[0] * to[1]);
+                for ((_, row), at) in rows().filter(is_token).zip(new) {
+                    expected.splice(2 * at..2 * at, row.iter().map(|&value| f64::from(value)));
+                }
+                close(got, &expected);
+            }
+        }
+    }
+}
+
+#[test]
+fn another_grid_of_as_many_patches_is_refused_where_nothing_is_resized() {
+    let (state, _) = weights([4, 9], ClassToken::Middle);
+    let options = LoadOptions { grid: Some([4, 9]), ..LoadOptions::default() };
+    let square = build(&of_grid([6, 6], ClassToken::Middle), 1);
+    assert_eq!(
+        square.load(&state, options).unwrap_err().lines(),
+        ["of another grid: pos_embed (expected 6 x 6 patches, got 4 x 9)"]
+    );
+}
+
+#[test]
+fn a_grid_that_is_not_known_is_a_square_or_the_model_s() {
+    let options = LoadOptions { resize: Some(Resize::MiddleAware), ..LoadOptions::default() };
+    let load = |patches, to| {
+        let (state, table) = weights(patches, ClassToken::Middle);
+        let (model, report) = build(&of_grid(to, ClassToken::Middle), 1).load(&state, options)?;
+        let is_same = values(&model)["pos_embed"].1 == table;
+        Ok::<_, Box<StateDictMismatch>>((is_same, report.resized, report.assumed_grid))
+    };
+    assert_eq!(load([6, 6], [6, 6]).unwrap(), (true, None, None));
+    assert_eq!(load([6, 6], [3, 4]).unwrap(), (false, Some(([6, 6], [3, 4])), None));
+    // 36 patches are a square, too.
+    assert_eq!(load([4, 9], [4, 9]).unwrap(), (true, None, Some([4, 9])));
+    assert_eq!(load([4, 6], [4, 6]).unwrap(), (true, None, Some([4, 6])));
+    let lines = load([4, 6], [6, 6]).unwrap_err().lines();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].starts_with("of another grid: pos_embed (24 patches are no square"));
+}
+
 /// A backbone without class token takes a classifier's weights, whose class token is in the middle:
 /// the rows of the patches, or, as the original, all but the first.
 #[test]
@@ -79,7 +215,8 @@ fn a_backbone_without_class_token_cuts_its_row_out() {
         let config = VimConfig { class_token: ClassToken::None, ..model(grid) };
         let backbone = config.init_backbone(&Device::flex(), 1).unwrap();
         let class_token = Some(ClassToken::Middle);
-        let options = LoadOptions { head: true, missing: false, resize: Some(mode), class_token };
+        let resize = Some(mode);
+        let options = LoadOptions { head: true, resize, class_token, ..LoadOptions::default() };
         let (backbone, report) = backbone.load(&state, options).unwrap();
         let mut expected = resized(grid, mode);
         expected.drain(2 * row..2 * row + 2);

@@ -43,6 +43,20 @@ fn what_is_no_checkpoint_is_named() {
 }
 
 #[test]
+fn a_text_that_many_entries_share_is_not_copied_for_each() {
+    let large = "x".repeat(1 << 20);
+    let weights = [&text("model")[..], b"}", &text("w"), &tensor(4, 0, &[4], &[1]), b"ss"].concat();
+    let first = [&text("0")[..], &text(&large), b"q\x00s"].concat(); // remembered as 0
+    let more: Vec<u8> = (1..200)
+        .flat_map(|entry: u32| [&text(&entry.to_string())[..], b"h\x00s"].concat())
+        .collect();
+    let pickle = [b"\x80\x02}", &weights[..], &first[..], &more[..], b"."].concat();
+    let files = [("data.pkl", &pickle[..]), ("data/0", &[0; 16])];
+    let file = archive(&files, CompressionMethod::Deflated);
+    assert!(refusal(&file).contains("the texts beside the parameters would take"));
+}
+
+#[test]
 fn a_bomb_is_not_unpacked() {
     let zeros = vec![0; 256 << 20];
     let pickle = state_dict(&tensor(64 << 20, 0, &[64 << 20], &[1]));

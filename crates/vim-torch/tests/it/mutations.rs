@@ -21,8 +21,8 @@ fn seeds() -> Vec<Vec<u8>> {
     let state = read(&fixture("module.pth")).unwrap().state;
     let arrays = || state.iter().map(|(key, _)| (key, state.array(key).unwrap().into()));
     let (mut pth, mut safetensors) = (Cursor::new(Vec::new()), Vec::new());
-    write_pytorch(&mut pth, arrays()).unwrap();
-    write_safetensors(&mut safetensors, arrays(), Some(("a", "b"))).unwrap();
+    write_pytorch(&mut pth, arrays(), &[("a", "b")]).unwrap();
+    write_safetensors(&mut safetensors, arrays(), &[("a", "b")]).unwrap();
     seeds.extend([pth.into_inner(), safetensors]);
     seeds
 }

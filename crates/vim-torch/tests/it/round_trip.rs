@@ -26,17 +26,20 @@ fn arrays() -> Vec<(String, Array)> {
 
 fn pth(arrays: &[(String, Array)]) -> Vec<u8> {
     let mut out = Cursor::new(Vec::new());
-    write_pytorch(&mut out, arrays.iter().map(|(key, array)| (key.as_str(), array.into())))
-        .unwrap();
+    let views = arrays.iter().map(|(key, array)| (key.as_str(), array.into()));
+    write_pytorch(&mut out, views, &TEXTS).unwrap();
     out.into_inner()
 }
 
 fn safetensors(arrays: &[(String, Array)]) -> Vec<u8> {
     let mut out = Vec::new();
     let views = arrays.iter().map(|(key, array)| (key.as_str(), array.into()));
-    write_safetensors(&mut out, views, Some(("a", "b"))).unwrap();
+    write_safetensors(&mut out, views, &TEXTS).unwrap();
     out
 }
+
+/// Quotes, line ends and letters of other scripts are what headers and pickles may get wrong.
+const TEXTS: [(&str, &str); 2] = [("format", "pt"), ("about", "size = [16, 36]\nname = \"ä\\\"\n")];
 
 /// Keys, shapes and bits, so that NaN equals itself.
 fn bits(state: &StateDict) -> Vec<(String, Vec<usize>, Vec<u32>)> {
@@ -68,7 +71,11 @@ fn both_formats_keep_every_bit() {
     assert_eq!(bits(&read_pth.state), bits(&state));
     let read_safetensors = read(&safetensors(&arrays)).unwrap();
     assert_eq!(bits(&read_safetensors.state), bits(&state));
-    assert_eq!(read_safetensors.about["a"], "b");
+    for about in [read_pth.about, read_safetensors.about] {
+        assert_eq!(about.len(), TEXTS.len());
+        assert!(TEXTS.iter().all(|(key, text)| about[*key] == *text), "{about:?}");
+    }
+    assert_eq!(read_pth.ignored, ["format", "about"]);
 }
 
 #[test]
@@ -147,8 +154,9 @@ fn a_checkpoint_of_mmcv_is_read_back() {
         [(key.as_str(), Value::Floats(array.into())), ("bn.num_batches_tracked", Value::Integer(7))]
     });
     let mut out = Cursor::new(Vec::new());
-    write_mmcv(&mut out, &[("made by", "a test"), ("more", "")], values).unwrap();
+    write_mmcv(&mut out, &[("made by", "a test"), ("more", "")], values, &TEXTS).unwrap();
     let checkpoint = read_checkpoint(out, Section::Model).unwrap();
+    assert_eq!(checkpoint.about["about"], TEXTS[1].1, "beside `meta`");
     let count = checkpoint.state.get("bn.num_batches_tracked");
     assert_eq!(count, Some(&Item::Unreadable("a tensor of Long numbers".into())));
     let mut floats = StateDict::default();

@@ -29,7 +29,8 @@ Examples:
 The file has the original's keys and shapes, in f32: torch.load(\"vim.pth\", weights_only=True)[\"model\"]
 goes into its load_state_dict, of a detector into detectron2's; of a segmenter the entry is
 \"state_dict\", as mmsegmentation has it.
-docs/checkpoints.md.";
+What the run records of its model, classes and images goes along, so that predict, import and train.init take
+the file as they take the run. docs/checkpoints.md.";
 
 /// Write weights as PyTorch's, under the original's names.
 #[derive(Debug, Args)]
@@ -139,11 +140,13 @@ fn export<H: Heads>(
 ) -> Result<Exported, Error> {
     let described = source.described::<H>(given, None)?;
     let (model, _) = source.model(&described, &Device::flex(), LoadOptions::default())?;
-    let Original { arrays, parameters, archive, entry } = H::original(&model, source)?;
+    let record = source.record(&described);
+    let Original { arrays, parameters, archive, entry } = H::original(&model, source, &record)?;
     let tensors = arrays.iter().count();
     let bytes = match as_archive {
         true => archive,
         false => arrays
+            // Readers of other programs look for it.
             .with_metadata("format", "pt".to_owned())
             .to_safetensors()
             .map_err(|error| Error::internal(error.to_string()))?,

@@ -122,7 +122,7 @@ impl TakeArgs {
             head: self.allow.contains(&Allowed::Head),
             missing: self.allow_missing,
             resize: self.pos_embed,
-            class_token: None,
+            ..LoadOptions::default()
         }
     }
 }
@@ -209,7 +209,9 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
         print(&format!("note     {note}"))?;
     }
     print(&format!("took     {} tensors, {} parameters", report.tensors, report.parameters))?;
-    print(&format!("model    {classes} classes, {origin}:\n\n{}", recorded.to_toml()))?;
+    // The sections that a configuration may have.
+    let sections = Recorded { classes: Vec::new(), images: None, ..recorded }.to_toml();
+    print(&format!("model    {classes} classes, {origin}:\n\n{sections}"))?;
     if let Some(assumed) = assumed {
         print(&format!("assumed  {assumed}: the shapes do not say; --config says otherwise"))?;
     }
@@ -237,7 +239,7 @@ fn take<H: Heads>(
     let classes = args.classes.map(|classes| classes as usize);
     let described = source.described::<H>(given, classes)?;
     let (model, report) = source.model(&described, &Device::flex(), args.take.options())?;
-    let Described { heads, backbone, classes, origin, assumed } = described;
-    let (arrays, recorded) = (NamedArrays::of(&model), heads.record(&backbone));
+    let (arrays, recorded) = (NamedArrays::of(&model), source.record(&described));
+    let Described { classes, origin, assumed, .. } = described;
     Ok(Taken { arrays, recorded, classes, origin, assumed, report })
 }

@@ -122,6 +122,21 @@ impl Config {
         }
     }
 
+    /// This configuration with `[segmentation]` or `[detection]`, of which one is there at most,
+    /// and the task that has it: the reverse of [`Self::heads`].
+    pub(crate) fn with_heads(
+        self,
+        segmentation: Option<SegmenterConfig>,
+        detection: Option<DetectorConfig>,
+    ) -> Self {
+        let task = match (&segmentation, &detection) {
+            (Some(_), _) => TaskKind::Segmentation,
+            (None, Some(_)) => TaskKind::Detection,
+            (None, None) => TaskKind::Classification,
+        };
+        Self { task, segmentation, detection, ..self }
+    }
+
     /// The task whose targets `data show` draws: detection with `objects`, and for data that have
     /// nothing else.
     pub(crate) fn shown_task(&self, objects: bool) -> TaskKind {

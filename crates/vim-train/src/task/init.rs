@@ -25,7 +25,10 @@ pub(super) fn init_weights<H: Heads>(
     let options = LoadOptions { head: true, resize, class_token, ..LoadOptions::default() };
     let model = objective.init(device)?;
     let (what, (model, report)) = match source.has::<H>() {
-        true => ("all weights", source.load::<H>(model, LoadOptions::default())?),
+        true => {
+            let options = LoadOptions { resize, ..LoadOptions::default() };
+            ("all weights", source.load::<H>(model, options)?)
+        }
         false => ("the backbone", source.load_backbone::<H>(model, options)?),
     };
     let notes = notes(&report, options);

@@ -60,8 +60,12 @@ pub trait Heads: Sized {
         options: LoadOptions,
     ) -> Result<(Self::Model, LoadReport), Box<StateDictMismatch>>;
 
-    /// What `model` is as a file of the original.
-    fn original(model: &Self::Model, source: &WeightsSource) -> Result<Original, Error>;
+    /// What `model` is as a file of the original, with the text of `record` beside its arrays.
+    fn original(
+        model: &Self::Model,
+        source: &WeightsSource,
+        record: &Recorded,
+    ) -> Result<Original, Error>;
 }
 
 /// A model under the original's names.
@@ -136,6 +140,15 @@ impl WeightsSource {
         Ok(Described { heads, backbone, classes, origin, assumed })
     }
 
+    /// What a file with the model of `described` records: that model, and of the classes and images
+    /// what is recorded with these weights.
+    pub fn record<H: Heads>(&self, described: &Described<H>) -> Recorded {
+        let Described { heads, backbone, classes, .. } = described;
+        let names = if self.classes.len() == *classes { &self.classes[..] } else { &[] };
+        let images = self.recorded.as_ref().and_then(|recorded| recorded.images);
+        Recorded { classes: names.to_vec(), images, ..heads.record(backbone) }
+    }
+
     /// The model of `described` with these weights.
     pub fn model<H: Heads>(
         &self,
@@ -154,13 +167,14 @@ impl WeightsSource {
         self.load::<H>(model, options)
     }
 
-    /// `model` with these weights; [`WeightsError::Mismatch`] lists every difference that `options`
-    /// does not allow.
+    /// `model` with these weights, whose grid of positions is the recorded one;
+    /// [`WeightsError::Mismatch`] lists every difference that `options` does not allow.
     pub fn load<H: Heads>(
         &self,
         model: H::Model,
         options: LoadOptions,
     ) -> Result<(H::Model, LoadReport), Error> {
+        let options = LoadOptions { grid: self.grid(), ..options };
         H::load(model, &self.arrays.state, options).map_err(|mismatch| self.unfit(mismatch))
     }
 
@@ -170,6 +184,7 @@ impl WeightsSource {
         model: H::Model,
         options: LoadOptions,
     ) -> Result<(H::Model, LoadReport), Error> {
+        let options = LoadOptions { grid: self.grid(), ..options };
         let loaded = H::load_backbone(model, &self.arrays.state, options);
         loaded.map_err(|mismatch| self.unfit(mismatch))
     }

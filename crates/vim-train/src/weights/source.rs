@@ -6,6 +6,7 @@ use std::io::{BufReader, Cursor};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use vim_data::{AugmentPreset, DataConfig, DatasetKind, DenseRecipe, Normalize, Recipe};
 use vim_dense::SegmenterConfig;
 use vim_dense::detection::DetectorConfig;
 use vim_model::{ClassToken, LoadOptions, LoadReport, Preset, Resize, SsmConfig, VimConfig, infer};
@@ -19,12 +20,16 @@ use crate::run_folder::{recorded_classes, recorded_config};
 use crate::weights::WeightsError;
 use crate::weights::place::Place;
 
-/// Key of the model's description in the metadata of this program's files.
+/// Key of the model's description beside the arrays in this program's files.
 pub const METADATA_KEY: &str = "vim_train";
 
-/// The model as recorded in this program's files: sections of a configuration.
+/// The model as recorded in this program's files: sections of a configuration, and of the weights
+/// of a run what else `predict` needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {
+    /// The names of the classes by label, as the run recorded them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<String>,
     /// `[model]`, with every effective key set.
     pub model: VimConfig,
     /// `[ssm]`.
@@ -35,13 +40,42 @@ pub struct Recorded {
     /// `[detection]` of a detector, with every key set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detection: Option<DetectorConfig>,
+    /// The images of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub images: Option<RecordedImages>,
+}
+
+/// How a run showed images to its model in evaluation, without where they were.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecordedImages {
+    /// `data.dataset`.
+    pub dataset: DatasetKind,
+    /// `data.normalize`.
+    pub normalize: Normalize,
+    /// `[pairs]` of a segmenter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<DenseRecipe>,
+}
+
+impl RecordedImages {
+    fn of(config: &Config) -> Self {
+        let pairs = config.effective().pairs;
+        Self { dataset: config.data.dataset, normalize: config.data.normalize, pairs }
+    }
 }
 
 impl Recorded {
     /// The sections that describe `config`, without heads.
     pub fn of(config: &VimConfig) -> Self {
         let model = VimConfig { preset: Preset::default(), ..config.effective() };
-        Self { model, ssm: config.ssm, segmentation: None, detection: None }
+        Self {
+            classes: Vec::new(),
+            model,
+            ssm: config.ssm,
+            segmentation: None,
+            detection: None,
+            images: None,
+        }
     }
 
     /// Those in a file's metadata, if this version understands them.
@@ -52,6 +86,23 @@ impl Recorded {
     /// The model, or what the heads of a segmenter or a detector are on.
     pub fn vim(&self) -> VimConfig {
         VimConfig { ssm: self.ssm, ..self.model.clone() }
+    }
+
+    /// A configuration that shows images to the model as its run did, if they are recorded and
+    /// all of it is valid.
+    fn config(&self) -> Option<Config> {
+        let RecordedImages { dataset, normalize, pairs } = self.images?;
+        let config = Config {
+            model: self.vim(),
+            ssm: self.ssm,
+            data: DataConfig { dataset, normalize, ..DataConfig::default() },
+            // Other tasks allow no other one, and only training has one.
+            augment: Recipe::preset(AugmentPreset::None),
+            pairs,
+            ..Config::default()
+        };
+        let config = config.with_heads(self.segmentation.clone(), self.detection.clone());
+        config.validate().is_ok().then_some(config)
     }
 
     /// As TOML.
@@ -94,9 +145,10 @@ pub struct WeightsSource {
     pub arrays: Arrays,
     /// The recorded model, if any.
     pub recorded: Option<Recorded>,
-    /// The configuration of the run, for a checkpoint in a run's folder.
+    /// The configuration of the run, for a checkpoint in a run's folder; for a file with a record
+    /// of the run's images, what that says of it.
     pub run: Option<Config>,
-    /// The class names recorded in that run, by label; empty if there are none.
+    /// The class names recorded in that run or file, by label; empty if there are none.
     pub classes: Vec<String>,
     /// Whether these are the weights or their moving average.
     pub weights: Weights,
@@ -150,7 +202,8 @@ impl WeightsSource {
         let name = path.display().to_string();
         let unread = |source| WeightsError::Unreadable { path: name.clone(), source };
         let file = File::open(path).map_err(|error| unread(ReadError::Io(error)))?;
-        let arrays = read_checkpoint(BufReader::new(&file), section).map_err(unread)?;
+        let mut arrays = read_checkpoint(BufReader::new(&file), section).map_err(unread)?;
+        arrays.ignored.retain(|entry| entry != METADATA_KEY);
         let mut hasher = blake3::Hasher::new();
         let hashed = File::open(path).and_then(|file| hasher.update_reader(file).map(|_| ()));
         hashed.map_err(|error| unread(ReadError::Io(error)))?;
@@ -161,9 +214,9 @@ impl WeightsSource {
         Ok(Self {
             name,
             arrays,
+            run: recorded.as_ref().and_then(Recorded::config),
+            classes: recorded.as_ref().map_or_else(Vec::new, |recorded| recorded.classes.clone()),
             recorded,
-            run: None,
-            classes: Vec::new(),
             weights,
             step: None,
             blake3,
@@ -197,10 +250,24 @@ impl WeightsSource {
         let run = run.and_then(|run| recorded_config(run).ok());
         let recorded = run.as_ref().map(|run| {
             let (segmentation, detection) = run.heads();
-            Recorded { model: run.model.clone(), ssm: run.model.ssm, segmentation, detection }
+            Recorded {
+                classes: classes.clone(),
+                model: run.model.clone(),
+                ssm: run.model.ssm,
+                segmentation,
+                detection,
+                images: Some(RecordedImages::of(run)),
+            }
         });
         let step = Some(checkpoint.state.step);
         Ok(Self { name, arrays, recorded, run, classes, weights, step, blake3, note: None })
+    }
+
+    /// Rows and columns of the patches that the positions of the weights are of, if recorded.
+    pub fn grid(&self) -> Option<[usize; 2]> {
+        let model = self.recorded.as_ref()?.vim();
+        // A record in a file may say anything.
+        model.check_backbone().is_ok().then(|| model.grid())
     }
 
     /// Where a classifier's class tokens stand, as recorded with the weights, else as their shapes
@@ -274,6 +341,12 @@ fn resize_name(options: LoadOptions) -> &'static str {
 /// One line for each allowed difference.
 pub fn notes(report: &LoadReport, options: LoadOptions) -> Vec<String> {
     let mut lines = Vec::new();
+    if let Some([rows, columns]) = report.assumed_grid {
+        lines.push(format!(
+            "positions taken as of {rows} x {columns} patches as the model's: the file does not \
+             record their rows and columns"
+        ));
+    }
     if let Some(([rows, columns], [new_rows, new_columns])) = report.resized {
         let mode = resize_name(options);
         lines.push(format!(

@@ -1,6 +1,7 @@
 //! Segmentation through the commands: training, resumption, shards and ranks, evaluation, maps.
 
 use std::fs;
+use std::path::Path;
 
 use vim_data::dense_ops::encode_grey;
 use vim_data::{DataConfig, EvalPair, EvalPairs, OnBad, ShapesConfig, encode_png};
@@ -8,7 +9,7 @@ use vim_data::{DataConfig, EvalPair, EvalPairs, OnBad, ShapesConfig, encode_png}
 use crate::dense::{assert_refused, assert_resumes, assert_same_on_ranks, write_picture};
 use crate::support::{
     Bench, assert_code, assert_parts, assert_says, parsed, read_json, repository, run, set, stdout,
-    write,
+    write, write_bare,
 };
 
 fn bench() -> Bench {
@@ -117,11 +118,20 @@ fn weights_go_out_under_the_original_s_names_and_come_back() {
         let (whole, file) = (eval(&[]), eval(&["--checkpoint", weights]));
         assert_eq!((&whole["miou"], &whole["classes"]), (&file["miou"], &file["classes"]));
     }
-    let refused = run(&["import", &pth]);
-    assert_says(&refused, 65, &["1.pth is a segmenter", "give --config"]);
     let image = repository("crates/vim-train/tests/it/fixtures/grey.png");
-    let refused = run(&["predict", image.to_str().unwrap(), "--checkpoint", &pth]);
-    assert_says(&refused, 65, &["1.pth is a segmenter", "give --config"]);
+    let predict =
+        |weights: &str| run(&["predict", image.to_str().unwrap(), "--checkpoint", weights]);
+    let of_run = predict(run_folder);
+    assert_code(&of_run, 0);
+    for weights in [&pth, &first, &ours] {
+        assert_eq!(stdout(&predict(weights)), stdout(&of_run), "{weights}");
+    }
+    // Nothing but arrays, as other programs write them.
+    let bare = path("bare.safetensors");
+    write_bare(Path::new(&pth), Path::new(&bare));
+    for refused in [run(&["import", &bare]), predict(&bare)] {
+        assert_says(&refused, 65, &["bare.safetensors is a segmenter", "give --config"]);
+    }
     let allowed = run(&["import", &pth, "--config", config, "--allow", "head", "--classes", "5"]);
     assert_code(&allowed, 0);
     assert_parts(&stdout(&allowed), &["head of 12 classes replaced by a new one of 5 classes"]);

@@ -1,7 +1,8 @@
 //! The built binary, what it says, and the files that tests give it.
 
 use std::env;
-use std::fs;
+use std::fs::{self, File};
+use std::io::BufReader;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
@@ -10,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use vim_kernels::KERNEL_VARIABLE;
+use vim_torch::{Section, StateDict, read_checkpoint, write_safetensors};
 
 /// A file of the repository.
 pub(crate) fn repository(path: &str) -> PathBuf {
@@ -79,6 +81,21 @@ pub(crate) fn assert_lines(text: &str, lines: &[&str]) {
 
 pub(crate) fn read_json(path: impl AsRef<Path>) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+/// The arrays in a file of weights.
+pub(crate) fn state(path: &Path) -> StateDict {
+    let file = BufReader::new(File::open(path).unwrap());
+    read_checkpoint(file, Section::Model).unwrap().state
+}
+
+/// Writes the arrays in a file of weights as safetensors, without what is recorded of them.
+pub(crate) fn write_bare(from: &Path, to: &Path) {
+    let state = state(from);
+    let arrays = state.iter().filter_map(|(key, _)| Some((key, state.array(key)?.into())));
+    let mut bytes = Vec::new();
+    write_safetensors(&mut bytes, arrays, &[]).unwrap();
+    write(to, bytes);
 }
 
 /// The records of JSON lines.

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use burn::tensor::Device;
@@ -11,8 +11,8 @@ use vim_dense::detection::DetectorConfig;
 use vim_model::{Names, Preset, VimConfig};
 
 use crate::support::{
-    self, Bench, assert_code, assert_parts, assert_says, parsed, read_json, repository, set,
-    stderr, stdout,
+    self, Bench, assert_code, assert_parts, assert_says, parsed, read_json, repository, set, state,
+    stderr, stdout, write_bare,
 };
 
 /// The small model of the original's that vim-model is tested with: 64 px, 10 classes, 75 tensors.
@@ -94,7 +94,7 @@ fn a_detector_goes_through_detectron2_s_names_unchanged() {
         let same = fs::read(at("2.safetensors")).unwrap() == fs::read(at(back)).unwrap();
         assert!(same, "{name}");
     }
-    assert!(fs::read(at("1.pth")).unwrap() == fs::read(at("3.pth")).unwrap(), "the same bytes");
+    assert!(state(&at("1.pth")) == state(&at("3.pth")), "the same arrays");
     let recorded = json(&vim_train(&[&"import", &at("2.safetensors"), &"--json"]));
     assert_eq!(recorded["description"], "as recorded with the weights");
     assert_eq!(recorded["detection"], first["detection"]);
@@ -114,6 +114,85 @@ fn a_detector_goes_through_detectron2_s_names_unchanged() {
     fs::write(at("7.pth"), short.to_pytorch().unwrap()).unwrap();
     let refused = vim_train(&[&"import", &at("7.pth")]);
     assert_says(&refused, 65, &["7.pth is a detector", "patch_embed.proj.weight"]);
+}
+
+/// Photographs in two classes, and the settings of a short run on them.
+fn on_photographs(bench: &Bench) -> Vec<String> {
+    let photos = bench.folder("photos");
+    for part in ["train", "val"] {
+        for class in ["blue", "red"] {
+            let folder = photos.join(part).join(class);
+            fs::create_dir_all(&folder).unwrap();
+            for name in ["444.jpg", "gray.png", "cmyk.jpg", "png.JPEG"] {
+                let from = repository("crates/vim-data/tests/golden/odd").join(name);
+                fs::copy(from, folder.join(name)).unwrap();
+            }
+        }
+    }
+    let path = format!("data.path={}", photos.display());
+    let sets = [
+        "data.dataset=folder",
+        &path,
+        "augment.preset=none",
+        "train.batch_size=4",
+        "train.epochs=1",
+        "model.class_token=head",
+        "model.discretization=bilinear",
+    ];
+    set(&sets).into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn an_exported_rectangle_is_what_the_run_is() {
+    let bench = Bench::new();
+    let sets = on_photographs(&bench);
+    let train = |name: &str, more: &[&str]| {
+        let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+        assert_code(&bench.train(name, &[&sets[..], &set(more)].concat()), 0);
+    };
+    // As many patches as a square has, 4 × 9.
+    train("a", &["model.image_size=[32,72]"]);
+    let image = bench.folder("photos/val/red/444.jpg");
+    let predict = |weights: &Path| vim_train(&[&"predict", &image, &"--checkpoint", &weights]);
+    let of_run = stdout(&predict(&bench.folder("a")));
+    assert_parts(&of_run, &["blue (0)", "red (1)"]);
+    for extension in ["pth", "safetensors"] {
+        let file = bench.folder(&format!("x.{extension}"));
+        assert_code(&vim_train(&[&"export", &bench.folder("a"), &"-o", &file]), 0);
+        let told = json(&vim_train(&[&"import", &file, &"--json"]));
+        assert_eq!(told["description"], "as recorded with the weights", "{extension}");
+        assert_eq!(told["model"]["image_size"], serde_json::json!([32, 72]));
+        assert_eq!(told["model"]["class_token"], "head");
+        assert_eq!(told["model"]["discretization"], "bilinear");
+        for nothing in ["ignored", "notes"] {
+            assert_eq!(told[nothing], serde_json::json!([]), "{nothing}");
+        }
+        let kept = bench.folder(&format!("{extension}.safetensors"));
+        assert_code(&vim_train(&[&"import", &file, &"-o", &kept]), 0);
+        for weights in [&file, &kept] {
+            let output = predict(weights);
+            assert_code(&output, 0);
+            assert_eq!((stdout(&output), stderr(&output)), (of_run.clone(), String::new()));
+        }
+        // In a square of as many patches the positions are others.
+        let init = format!("train.init={}", file.display());
+        train(extension, &[&init, "model.image_size=48"]);
+        let resized = "positions resized from 4 x 9 to 6 x 6 patches (middle_aware)";
+        assert_parts(&bench.read(extension, "log.txt"), &[resized]);
+    }
+    let init = format!("train.init={}", bench.folder("a").display());
+    train("turned", &[&init, "model.image_size=[72,32]"]);
+    let resized = "positions resized from 4 x 9 to 9 x 4 patches (middle_aware)";
+    assert_parts(&bench.read("turned", "log.txt"), &[resized]);
+
+    // Without a record the shapes count, and what is assumed is said.
+    let bare = bench.folder("bare.safetensors");
+    write_bare(&bench.folder("x.pth"), &bare);
+    assert_parts(&stdout(&vim_train(&[&"import", &bare])), &["assumed  image_size 48"]);
+    let config = bench.folder("a/config.toml");
+    let told = vim_train(&[&"import", &bare, &"--config", &config]);
+    assert_code(&told, 0);
+    assert_parts(&stdout(&told), &["positions taken as of 4 x 9 patches as the model's"]);
 }
 
 #[test]

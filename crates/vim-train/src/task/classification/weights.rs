@@ -9,7 +9,7 @@ use vim_torch::StateDict;
 use crate::config::{Config, TaskKind};
 use crate::error::Error;
 use crate::weights::heads::{Heads, Original};
-use crate::weights::source::{Recorded, WeightsSource};
+use crate::weights::source::{METADATA_KEY, Recorded, WeightsSource};
 
 /// The linear layer on a classifier's backbone.
 #[derive(Clone, Copy, Debug)]
@@ -64,8 +64,9 @@ impl Heads for LinearHead {
         model.load(state, options)
     }
 
-    fn original(model: &Vim, source: &WeightsSource) -> Result<Original, Error> {
+    fn original(model: &Vim, source: &WeightsSource, record: &Recorded) -> Result<Original, Error> {
         let arrays = model.state(Names::Pytorch).map_err(|path| source.no_counterpart(path))?;
+        let arrays = arrays.with_metadata(METADATA_KEY, record.to_toml());
         let archive = arrays.to_pytorch().map_err(|error| Error::internal(error.to_string()))?;
         let parameters = arrays.num_elements();
         Ok(Original { arrays, parameters, archive, entry: "model" })

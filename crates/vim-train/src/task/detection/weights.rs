@@ -11,7 +11,7 @@ use vim_torch::StateDict;
 use crate::config::{Config, TaskKind};
 use crate::error::Error;
 use crate::weights::heads::{Heads, Original};
-use crate::weights::source::{Recorded, WeightsSource};
+use crate::weights::source::{METADATA_KEY, Recorded, WeightsSource};
 
 /// What begins the backbone's names, and what is called so: the weight of the last layer of the
 /// masks, and the bias of the first layer of a stage's features; in the original, and here.
@@ -93,9 +93,14 @@ impl Heads for DetectorConfig {
     }
 
     /// As detectron2 saves it.
-    fn original(model: &Detector, source: &WeightsSource) -> Result<Original, Error> {
+    fn original(
+        model: &Detector,
+        source: &WeightsSource,
+        record: &Recorded,
+    ) -> Result<Original, Error> {
         let no_counterpart = |path| source.no_counterpart(path);
         let arrays = model.state(Names::Pytorch).map_err(no_counterpart)?;
+        let arrays = arrays.with_metadata(METADATA_KEY, record.to_toml());
         let archive = arrays.to_pytorch().map_err(|error| Error::internal(error.to_string()))?;
         let parameters = model.num_parameters();
         Ok(Original { arrays, parameters, archive, entry: "model" })

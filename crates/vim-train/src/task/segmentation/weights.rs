@@ -10,7 +10,7 @@ use vim_torch::StateDict;
 use crate::config::{Config, TaskKind};
 use crate::error::Error;
 use crate::weights::heads::{Heads, Original};
-use crate::weights::source::{Recorded, WeightsSource};
+use crate::weights::source::{METADATA_KEY, Recorded, WeightsSource};
 
 impl Heads for SegmenterConfig {
     type Model = Segmenter;
@@ -65,14 +65,21 @@ impl Heads for SegmenterConfig {
     }
 
     /// As mmcv saves it.
-    fn original(model: &Segmenter, source: &WeightsSource) -> Result<Original, Error> {
+    fn original(
+        model: &Segmenter,
+        source: &WeightsSource,
+        record: &Recorded,
+    ) -> Result<Original, Error> {
         let no_counterpart = |path| source.no_counterpart(path);
+        let record = record.to_toml();
         let arrays = model.state(Names::Pytorch).map_err(no_counterpart)?;
         // Running statistics move with every micro-batch.
         let per_step = source.run.as_ref().map_or(1, |run| run.train.accumulate as u64);
         let batches = source.step.unwrap_or_default() * per_step;
         let version = concat!("vim-train ", env!("CARGO_PKG_VERSION"));
-        let archive = model.to_mmcv(&[("made_by", version)], batches).map_err(Error::internal)?;
+        let (meta, texts) = ([("made_by", version)], [(METADATA_KEY, &*record)]);
+        let archive = model.to_mmcv(&meta, &texts, batches).map_err(Error::internal)?;
+        let arrays = arrays.with_metadata(METADATA_KEY, record);
         let parameters = model.num_parameters();
         Ok(Original { arrays, parameters, archive, entry: "state_dict" })
     }
