@@ -40,6 +40,17 @@ impl Element {
         }
     }
 
+    /// Whether a storage class of PyTorch is of integers.
+    pub(crate) fn is_integer_storage(class: &str) -> bool {
+        ["LongStorage", "IntStorage", "ShortStorage", "CharStorage", "ByteStorage"].contains(&class)
+    }
+
+    /// Whether a type of safetensors is of integers.
+    pub(crate) fn is_integer_dtype(dtype: Dtype) -> bool {
+        use Dtype::{I8, I16, I32, I64, U8, U16, U32, U64};
+        matches!(dtype, I8 | I16 | I32 | I64 | U8 | U16 | U32 | U64)
+    }
+
     /// Of a storage class of PyTorch, such as `FloatStorage`.
     pub(crate) fn of_storage(class: &str) -> Option<Self> {
         STORED.iter().find(|(_, name, _)| *name == class).map(|(element, ..)| *element)

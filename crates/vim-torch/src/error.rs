@@ -64,6 +64,16 @@ pub enum ReadError {
         /// What there is.
         found: Vec<String>,
     },
+    /// Several entries would do.
+    #[error(
+        "has weights in {}, and which are meant is not clear; keep one alone: python3 -c \"import torch; torch.save(torch.load('old.pth', map_location='cpu'){}, 'new.pth')\"",
+        quoted(found),
+        index(found)
+    )]
+    Ambiguous {
+        /// The entries, those in others by the path to them, such as `model.student`.
+        found: Vec<String>,
+    },
     /// The entry is something else.
     #[error("holds {found} in {entry}, not a state dict; save model.state_dict()")]
     NotAStateDict {
@@ -78,6 +88,17 @@ impl ReadError {
     pub(crate) fn damaged(what: impl Into<String>) -> Self {
         Self::Damaged { what: what.into() }
     }
+}
+
+/// Entries by name.
+fn quoted(found: &[String]) -> String {
+    found.iter().map(|entry| format!("`{entry}`")).collect::<Vec<_>>().join(" and ")
+}
+
+/// The first of some entries, as Python takes it out of a dictionary.
+fn index(found: &[String]) -> String {
+    let path = found.first().into_iter().flat_map(|path| path.split('.'));
+    path.map(|name| format!("['{name}']")).collect()
 }
 
 /// Escapes control characters: the text may contain names from a file.

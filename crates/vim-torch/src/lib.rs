@@ -31,6 +31,7 @@ mod pickle;
 mod read;
 mod sections;
 mod state_dict;
+mod wrappers;
 mod write;
 
 pub use element::Element;

@@ -12,15 +12,18 @@ use crate::limits::{Budget, MAX_HEADER};
 use crate::pickle;
 use crate::sections::{Found, Section, View, find, texts};
 use crate::state_dict::{Array, Checkpoint, Format, Item, StateDict};
+use crate::wrappers::{Unwrapped, is_counter, unwrap};
 
 /// Reads the parameters of `section`.
 ///
-/// Only that section is read: the optimizer's numbers of a PyTorch checkpoint are skipped.
+/// Only that section is read: the optimizer's numbers of a PyTorch checkpoint are skipped. Wrappers
+/// of a model, such as `module.`, are taken off its keys: [`Checkpoint::prefix`] and
+/// [`Checkpoint::inner`].
 ///
 /// # Errors
 ///
 /// [`ReadError`] says in one line what is wrong with the file. A tensor of integers is no error: it
-/// is an [`Item::Unreadable`] in the state dict.
+/// is an [`Item::Unreadable`] in the state dict, or, if it counts something, ignored.
 pub fn read_checkpoint(
     mut reader: impl Read + Seek,
     section: Section,
@@ -39,12 +42,12 @@ pub fn read_checkpoint(
             }
             let mut bytes = Vec::new();
             reader.read_to_end(&mut bytes)?;
-            read_safetensors(&bytes)?
+            safetensors(&bytes, is_counter)?
         }
         start => return Err(unknown(start)),
     };
-    checkpoint.had_module_prefix = checkpoint.state.strip_prefix("module.");
-    Ok(checkpoint)
+    let Unwrapped { prefix, inner } = unwrap(&mut checkpoint.state);
+    Ok(Checkpoint { prefix, inner, ..checkpoint })
 }
 
 /// What a file that begins with `start` may be, if it is neither format.
@@ -79,7 +82,7 @@ fn pytorch(
     let mut archive = Archive::open(reader)?;
     let mut budget = Budget::of_file(length);
     let (nodes, root) = pickle::run(&archive.pickle(&mut budget)?)?;
-    let Found { entry, others, tensors } = find(&nodes, root, section)?;
+    let Found { entry, ignored, tensors } = find(&nodes, root, section)?;
     let about = texts(&nodes, root, &mut budget)?;
     drop(nodes);
     let mut state = StateDict::default();
@@ -104,8 +107,9 @@ fn pytorch(
     Ok(Checkpoint {
         format: Format::Pytorch,
         entry,
-        ignored: others,
-        had_module_prefix: false,
+        ignored,
+        prefix: None,
+        inner: Vec::new(),
         state,
         about,
     })
@@ -149,12 +153,21 @@ fn gather(key: &str, view: &View, bytes: &[u8], budget: &mut Budget) -> Result<A
     Ok(Array { shape: view.shape.clone(), values, stored: view.element })
 }
 
-/// Reads the bytes of a safetensors file. Keys stay as they are.
+/// Reads the bytes of a safetensors file. Keys stay as they are, and all are there.
 ///
 /// # Errors
 ///
 /// [`ReadError`] says in one line what is wrong with the file.
 pub fn read_safetensors(bytes: &[u8]) -> Result<Checkpoint, ReadError> {
+    safetensors(bytes, |_, _, _| false)
+}
+
+/// All of a safetensors file but the numbers that `is_ignored`, by key, shape and whether they are
+/// integers.
+fn safetensors(
+    bytes: &[u8],
+    is_ignored: fn(&str, &[usize], bool) -> bool,
+) -> Result<Checkpoint, ReadError> {
     let length = bytes.len() as u64;
     let size = bytes.first_chunk().ok_or_else(|| ReadError::damaged("it ends early"))?;
     let size = u64::from_le_bytes(*size);
@@ -170,9 +183,13 @@ pub fn read_safetensors(bytes: &[u8]) -> Result<Checkpoint, ReadError> {
     let about: BTreeMap<String, String> =
         about.map(|(key, text)| (key.clone(), text.clone())).collect();
     let tensors = SafeTensors::deserialize(bytes).map_err(wrong)?;
-    let mut state = StateDict::default();
+    let (mut state, mut ignored) = (StateDict::default(), Vec::new());
     for key in header.offset_keys() {
         let tensor = tensors.tensor(&key).map_err(wrong)?;
+        if is_ignored(&key, tensor.shape(), Element::is_integer_dtype(tensor.dtype())) {
+            ignored.push(key.escape_debug().to_string());
+            continue;
+        }
         let item = match Element::of_safetensors(tensor.dtype()) {
             None => Item::Unreadable(format!("a tensor of {:?} numbers", tensor.dtype())),
             Some(stored) => {
@@ -187,8 +204,9 @@ pub fn read_safetensors(bytes: &[u8]) -> Result<Checkpoint, ReadError> {
     Ok(Checkpoint {
         format: Format::Safetensors,
         entry: None,
-        ignored: Vec::new(),
-        had_module_prefix: false,
+        ignored,
+        prefix: None,
+        inner: Vec::new(),
         state,
         about,
     })

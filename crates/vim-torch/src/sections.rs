@@ -1,11 +1,12 @@
 //! The part of a pickled checkpoint that holds the parameters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::element::Element;
 use crate::error::ReadError;
 use crate::limits::{Budget, MAX_RANK};
 use crate::pickle::{Id, Node, Nodes, short};
+use crate::wrappers::is_counter;
 
 /// Which parameters, where a file holds several sets of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,31 +19,55 @@ pub enum Section {
 }
 
 impl Section {
-    /// Names of the entry in the original's files and in timm's.
-    fn names(self) -> [&'static str; 2] {
+    /// Names of the entry: in the original's files and in timm's, then, where neither is there, in
+    /// those of others.
+    fn names(self) -> [&'static [&'static str]; 2] {
         match self {
-            Self::Model => ["model", "state_dict"],
-            Self::Ema => ["model_ema", "state_dict_ema"],
+            Self::Model => [
+                &["model", "state_dict"],
+                &[
+                    "model_state_dict",
+                    "model_state",
+                    "module",
+                    "net",
+                    "network",
+                    "state",
+                    "weights",
+                    "params",
+                    "student",
+                    "teacher",
+                ],
+            ],
+            Self::Ema => [
+                &["model_ema", "state_dict_ema"],
+                &["ema_state_dict", "ema_model", "ema", "params_ema"],
+            ],
         }
     }
 
     pub(crate) fn not_in(self, found: Vec<String>) -> ReadError {
-        let wanted = self.names().map(|name| format!("`{name}`")).join(" or ");
+        let [usual, other] = self.names();
+        let listed = |names: &[&str], between: &str| {
+            names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(between)
+        };
+        let wanted = format!("{}, nor {}", listed(usual, " or "), listed(other, ", "));
         ReadError::NoSection { wanted, found }
     }
 }
 
 /// Name of a dictionary without entries in errors.
 const EMPTY: &str = "an empty dictionary";
+/// How many entries may be in each other.
+const MAX_DEPTH: usize = 4;
 /// The longest key of a parameter, in bytes.
 const MAX_KEY: usize = 1024;
 
 /// A state dict in a pickle, not yet read.
 pub(crate) struct Found {
-    /// The entry's name; none where the file is a state dict itself.
+    /// The entry's name, or the path to it; none where the file is a state dict itself.
     pub(crate) entry: Option<String>,
-    /// The file's other entries.
-    pub(crate) others: Vec<String>,
+    /// The file's other entries, and the keys of the state dict's counters.
+    pub(crate) ignored: Vec<String>,
     /// In the pickle's order.
     pub(crate) tensors: Tensors,
 }
@@ -73,23 +98,39 @@ pub(crate) fn find(nodes: &Nodes, root: Id, section: Section) -> Result<Found, R
     let Some(pairs) = nodes.dict(root) else {
         return Err(ReadError::NotAStateDict { entry: whole, found: nodes.describe(root) });
     };
-    let wanted = |name| pairs.iter().rev().find(|&&(key, _)| nodes.text(key) == Some(name));
-    if let Some(&(key, value)) = section.names().into_iter().find_map(wanted) {
-        let entry = nodes.text(key).unwrap_or_default().to_owned();
-        let Some(inner) = nodes.dict(value).filter(|inner| !inner.is_empty()) else {
-            let is_empty = nodes.dict(value).is_some();
-            let found = if is_empty { EMPTY.to_owned() } else { nodes.describe(value) };
-            return Err(ReadError::NotAStateDict { entry: format!("`{entry}`"), found });
-        };
-        let others = names(nodes, pairs).filter(|name| *name != entry).collect();
-        return Ok(Found { entry: Some(entry), others, tensors: tensors(nodes, inner)? });
+    let mut seen = BTreeSet::from([root]);
+    let mut entries = entries(nodes, pairs, section, &mut seen, 1);
+    if entries.len() > 1 {
+        let found = entries.into_iter().map(|entry| entry.path.join(".")).collect();
+        return Err(ReadError::Ambiguous { found });
     }
-    let holds_tensors = pairs.iter().any(|&(_, value)| matches!(nodes.get(value), Node::Tensor(_)));
-    if section == Section::Model && holds_tensors {
-        return Ok(Found { entry: None, others: Vec::new(), tensors: tensors(nodes, pairs)? });
+    if let Some(Entry { path, inner }) = entries.pop() {
+        let (tensors, counters) = tensors(nodes, inner)?;
+        let ignored = beside(nodes, pairs, &path).into_iter().chain(counters).collect();
+        return Ok(Found { entry: Some(path.join(".")), ignored, tensors });
+    }
+    if section == Section::Model && holds_tensors(nodes, pairs) {
+        let (tensors, ignored) = tensors(nodes, pairs)?;
+        return Ok(Found { entry: None, ignored, tensors });
     }
     if pairs.is_empty() {
         return Err(ReadError::NotAStateDict { entry: whole, found: EMPTY.to_owned() });
+    }
+    // What has the right name and is no state dict: a whole model, saved as an object, says most.
+    let [usual, other] = section.names();
+    let present = |names: &[&'static str]| -> Vec<(&'static str, Id)> {
+        names.iter().filter_map(|&name| Some((name, value_of(nodes, pairs, name)?))).collect()
+    };
+    let (usual, other) = (present(usual), present(other));
+    let is_object = |&&(_, value): &&(_, Id)| matches!(nodes.get(value), Node::Object { .. });
+    let mut objects = usual.iter().chain(&other).filter(is_object);
+    if let Some(&(name, value)) = objects.next().or_else(|| usual.first()) {
+        let found = match nodes.dict(value) {
+            None => nodes.describe(value),
+            Some([]) => EMPTY.to_owned(),
+            Some(_) => "a dictionary without tensors".to_owned(),
+        };
+        return Err(ReadError::NotAStateDict { entry: format!("`{name}`"), found });
     }
     const SHOWN: usize = 12;
     let mut found: Vec<String> = names(nodes, pairs).take(SHOWN).collect();
@@ -97,6 +138,65 @@ pub(crate) fn find(nodes: &Nodes, root: Id, section: Section) -> Result<Found, R
         found.push(format!("and {} more", pairs.len() - SHOWN));
     }
     Err(section.not_in(found))
+}
+
+/// A state dict in a dictionary.
+struct Entry<'a> {
+    /// The names of the entries that lead to it.
+    path: Vec<&'static str>,
+    inner: &'a [(Id, Id)],
+}
+
+/// The state dicts in `pairs`, which are `depth` deep, under the names of `section`: the usual
+/// names if they lead to one, else all others. What was `seen` is not looked at again, so that
+/// dictionaries that share or contain each other are cheap.
+fn entries<'a>(
+    nodes: &'a Nodes,
+    pairs: &[(Id, Id)],
+    section: Section,
+    seen: &mut BTreeSet<Id>,
+    depth: usize,
+) -> Vec<Entry<'a>> {
+    for known in section.names() {
+        let mut found = Vec::new();
+        for &name in known {
+            let Some(value) = value_of(nodes, pairs, name) else { continue };
+            let Some(inner) = nodes.dict(value).filter(|_| seen.insert(value)) else { continue };
+            if holds_tensors(nodes, inner) {
+                found.push(Entry { path: vec![name], inner });
+            } else if depth < MAX_DEPTH {
+                let mut below = entries(nodes, inner, Section::Model, seen, depth + 1);
+                below.iter_mut().for_each(|entry| entry.path.insert(0, name));
+                found.append(&mut below);
+            }
+        }
+        if !found.is_empty() {
+            return found;
+        }
+    }
+    Vec::new()
+}
+
+/// The entries beside those on `path`, each by the path to it.
+fn beside<'a>(nodes: &'a Nodes, mut pairs: &'a [(Id, Id)], path: &[&str]) -> Vec<String> {
+    let (mut found, mut parents) = (Vec::new(), String::new());
+    for name in path {
+        let others = names(nodes, pairs).filter(|other| other != name);
+        found.extend(others.map(|other| format!("{parents}{other}")));
+        pairs = value_of(nodes, pairs, name).and_then(|id| nodes.dict(id)).unwrap_or_default();
+        parents = format!("{parents}{name}.");
+    }
+    found
+}
+
+/// The value of `name`, the last one as in Python.
+fn value_of(nodes: &Nodes, pairs: &[(Id, Id)], name: &str) -> Option<Id> {
+    let found = pairs.iter().rev().find(|&&(key, _)| nodes.text(key) == Some(name));
+    found.map(|&(_, value)| value)
+}
+
+fn holds_tensors(nodes: &Nodes, pairs: &[(Id, Id)]) -> bool {
+    pairs.iter().any(|&(_, value)| matches!(nodes.get(value), Node::Tensor(_)))
 }
 
 fn names<'a>(nodes: &'a Nodes, pairs: &'a [(Id, Id)]) -> impl Iterator<Item = String> + 'a {
@@ -120,8 +220,8 @@ pub(crate) fn texts(
     Ok(texts)
 }
 
-/// The tensors of a state dict; other entries are described.
-fn tensors(nodes: &Nodes, pairs: &[(Id, Id)]) -> Result<Tensors, ReadError> {
+/// The tensors of a state dict, where other entries are described, and the keys of its counters.
+fn tensors(nodes: &Nodes, pairs: &[(Id, Id)]) -> Result<(Tensors, Vec<String>), ReadError> {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     let mut values: Vec<(&str, Id)> = Vec::new();
     for &(key, value) in pairs {
@@ -137,7 +237,27 @@ fn tensors(nodes: &Nodes, pairs: &[(Id, Id)]) -> Result<Tensors, ReadError> {
             values[place].1 = value;
         }
     }
-    Ok(values.into_iter().map(|(name, value)| (name.to_owned(), view(nodes, value))).collect())
+    let is_counter = |&(name, value): &(&str, Id)| {
+        if let Node::Int(_) = nodes.get(value) {
+            return is_counter(name, &[], true);
+        }
+        shape_and_class(nodes, value).is_some_and(|(shape, class)| {
+            is_counter(name, &shape, Element::is_integer_storage(class))
+        })
+    };
+    let (counters, values): (Vec<_>, Vec<_>) = values.into_iter().partition(is_counter);
+    let counters = counters.into_iter().map(|(name, _)| name.escape_debug().to_string()).collect();
+    let tensors = values.into_iter().map(|(name, value)| (name.to_owned(), view(nodes, value)));
+    Ok((tensors.collect(), counters))
+}
+
+/// The shape of `value`, if it is a tensor, and the class of its storage.
+fn shape_and_class(nodes: &Nodes, value: Id) -> Option<(Vec<usize>, &str)> {
+    let Node::Tensor(arguments) = *nodes.get(value) else { return None };
+    let &[storage, _, shape, ..] = nodes.sequence(arguments)? else { return None };
+    let Node::Storage(id) = *nodes.get(storage) else { return None };
+    let &[_, class, ..] = nodes.sequence(id)? else { return None };
+    Some((counts(nodes, shape)?, nodes.global(class)?.1))
 }
 
 /// `value` as a tensor, or a description of it.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 
 use crate::element::Element;
 
@@ -98,14 +98,41 @@ impl StateDict {
         self.entries.values().map(size).sum()
     }
 
-    /// Takes `prefix` off every key if all keys have it; returns whether they have.
-    pub(crate) fn strip_prefix(&mut self, prefix: &str) -> bool {
-        let all = !self.is_empty() && self.entries.keys().all(|key| key.starts_with(prefix));
-        if all {
-            let entries = std::mem::take(&mut self.entries).into_iter();
-            self.entries = entries.map(|(key, item)| (key[prefix.len()..].into(), item)).collect();
+    /// Where another name stands in front of `name`: the prefix of the first key that ends with it
+    /// behind a dot, and the keys of tensors that do not begin with this prefix. `None` if there is
+    /// no such key, or `name` itself is there.
+    ///
+    /// ```
+    /// # use vim_torch::{Array, Element, Item, StateDict};
+    /// # let one = Item::Array(Array { shape: vec![], values: vec![1.0], stored: Element::F32 });
+    /// let mut state = StateDict::default();
+    /// state.insert("model.head.bias".into(), one.clone());
+    /// state.insert("loss.weight".into(), one);
+    /// assert_eq!(state.prefix_before("head.bias"), Some(("model.", vec!["loss.weight"])));
+    /// ```
+    #[must_use]
+    pub fn prefix_before(&self, name: &str) -> Option<(&str, Vec<&str>)> {
+        if self.entries.contains_key(name) {
+            return None;
         }
-        all
+        let prefix = self.entries.keys().find_map(|key| {
+            key.strip_suffix(name).filter(|prefix| prefix.ends_with('.') && prefix.len() > 1)
+        })?;
+        let is_array = |item: &Item| matches!(item, Item::Array(_));
+        let others = self.iter().filter(|(key, item)| is_array(item) && !key.starts_with(prefix));
+        Some((prefix, others.map(|(key, _)| key).collect()))
+    }
+
+    /// Gives every key the name that `new` makes of it, in the same order, unless two would have
+    /// the same; returns whether it did.
+    pub(crate) fn rename(&mut self, new: impl Fn(&str) -> String) -> bool {
+        let names: IndexSet<String> = self.entries.keys().map(|key| new(key)).collect();
+        let is_one_to_one = names.len() == self.entries.len();
+        if is_one_to_one {
+            let items = std::mem::take(&mut self.entries).into_values();
+            self.entries = names.into_iter().zip(items).collect();
+        }
+        is_one_to_one
     }
 }
 
@@ -123,13 +150,19 @@ pub enum Format {
 pub struct Checkpoint {
     /// The file's format.
     pub format: Format,
-    /// The entry that was read, such as `model_ema`; none if the file is a state dict itself.
+    /// The entry that was read, such as `model_ema`, or `model.state_dict` where the one is in the
+    /// other; none if the file is a state dict itself.
     pub entry: Option<String>,
-    /// The file's other entries, such as `optimizer`, of which texts alone are read, for `about`.
+    /// What was not read: other entries, such as `optimizer`, of which texts alone are read, for
+    /// `about`; then the keys of counters among the arrays, such as `n_averaged` or
+    /// `head.total_ops`.
     pub ignored: Vec<String>,
-    /// Whether all keys began with `module.`, as data-parallel training saves them.
-    pub had_module_prefix: bool,
-    /// The arrays, without that prefix.
+    /// The wrappers that all keys of tensors began with, such as `_orig_mod.module.`; they are
+    /// taken off.
+    pub prefix: Option<String>,
+    /// Wrappers that were taken out of the midst of keys, such as `_fsdp_wrapped_module.`.
+    pub inner: Vec<String>,
+    /// The arrays, by keys without wrappers.
     pub state: StateDict,
     /// Texts beside the arrays: the metadata of safetensors, or such entries of a PyTorch file.
     pub about: BTreeMap<String, String>,

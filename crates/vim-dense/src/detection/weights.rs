@@ -14,7 +14,7 @@ const NAMING: DenseNaming = DenseNaming {
     ours: "box_heads.",
     backbone: NET,
     key: detectron_key,
-    is_count: |_| false,
+    is_count: |key| key.ends_with(".num_batches_tracked"),
     is_absent: |key| key.starts_with(&detectron_key(NORM)),
     is_head: |path| path.contains(".cls_score.") || path.starts_with("mask_head.predictor."),
     classes: "mask_head.predictor.bias",

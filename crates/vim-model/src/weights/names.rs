@@ -84,9 +84,10 @@ pub(crate) fn has_pytorch_key(path: &str) -> bool {
     !OURS_ALONE.contains(&path.rsplit('.').next().unwrap_or(path))
 }
 
-/// Whether `key` of a checkpoint of a model of `config` is computed, not learned.
+/// Whether `key` of a checkpoint of a model of `config` is computed or counted, not learned.
 pub(crate) fn is_buffer(key: &str, config: &VimConfig) -> bool {
-    config.rope != Rope::None && ROPE_TABLES.contains(&key)
+    let is_table = config.rope != Rope::None && ROPE_TABLES.contains(&key);
+    is_table || key.ends_with(".num_batches_tracked")
 }
 
 /// The transpose of a matrix whose rows have `columns` numbers.

@@ -8,7 +8,7 @@ use vim_model::{
     Bimamba, ClassToken, LayerScale, LoadOptions, Names, NormKind, Preset, Resize, Rope, SsmConfig,
     StateDictMismatch, StateMatrix, Vim, VimConfig, pytorch_key,
 };
-use vim_torch::{Array, Section, StateDict, read_checkpoint};
+use vim_torch::{Array, Item, Section, StateDict, read_checkpoint};
 
 use crate::golden::a_mid;
 use crate::support::{arrays, batch, build, dict, fixture, logits, small, values};
@@ -173,7 +173,9 @@ fn missing_parameters_keep_their_values_only_where_allowed() {
     let mut arrays = arrays(&build(&small(), 1), Names::Pytorch);
     arrays.retain(|(key, _)| key != "layers.1.mixer.D_b");
     arrays.push(("rope.freqs_cos".into(), arrays[0].1.clone()));
-    let state = dict(arrays);
+    let mut state = dict(arrays);
+    let count = Item::Unreadable("a tensor of Long numbers".into());
+    state.insert("probe.num_batches_tracked".into(), count);
     let mismatch = load(&small(), &state, LoadOptions::default()).unwrap_err();
     let lines = ["missing: layers.1.mixer.D_b [32]", "not in the model: rope.freqs_cos"];
     assert_eq!(mismatch.lines(), lines);
@@ -181,7 +183,7 @@ fn missing_parameters_keep_their_values_only_where_allowed() {
     let turned = VimConfig { rope: Rope::Hidden, ..small() };
     let (_, report) = build(&turned, 9).load(&state, allowed).unwrap();
     assert_eq!(report.missing, ["layers.1.mixer.D_b"]);
-    assert_eq!(report.computed, ["rope.freqs_cos"]);
+    assert_eq!(report.computed, ["rope.freqs_cos", "probe.num_batches_tracked"]);
 }
 
 #[test]

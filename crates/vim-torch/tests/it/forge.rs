@@ -69,6 +69,19 @@ pub(crate) fn tensor(length: i64, offset: i64, shape: &[i64], strides: &[i64]) -
     .concat()
 }
 
+/// A dictionary of a pickle.
+pub(crate) fn dict(pairs: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let inner = pairs.iter().flat_map(|(key, value)| [text(key), value.clone()].concat());
+    [b"}(", &inner.collect::<Vec<u8>>()[..], b"u"].concat()
+}
+
+/// An archive of `value` and a storage of 4 f32, 0 to 3.
+pub(crate) fn whole(value: &[u8]) -> Vec<u8> {
+    let storage = [0.0_f32, 1.0, 2.0, 3.0].map(f32::to_le_bytes).concat();
+    let files = [("data.pkl", &[b"\x80\x02", value, b"."].concat()[..]), ("data/0", &storage)];
+    archive(&files, CompressionMethod::Stored)
+}
+
 /// A pickle of `{"w": value}`.
 pub(crate) fn state_dict(value: &[u8]) -> Vec<u8> {
     [b"\x80\x02}", &text("w")[..], value, b"s."].concat()
@@ -76,8 +89,5 @@ pub(crate) fn state_dict(value: &[u8]) -> Vec<u8> {
 
 /// An archive of `{"w": value}` and a storage of 4 f32, 0 to 3.
 pub(crate) fn one(value: &[u8]) -> Vec<u8> {
-    let storage: Vec<u8> =
-        [0.0_f32, 1.0, 2.0, 3.0].into_iter().flat_map(f32::to_le_bytes).collect();
-    let files = [("data.pkl", &state_dict(value)[..]), ("data/0", &storage)];
-    archive(&files, CompressionMethod::Stored)
+    whole(&[b"}", &text("w")[..], value, b"s"].concat())
 }

@@ -7,3 +7,4 @@ mod hostile;
 mod mutations;
 mod pytorch;
 mod round_trip;
+mod wrappers;

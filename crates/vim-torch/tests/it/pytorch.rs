@@ -17,7 +17,7 @@ fn every_layout_and_type_becomes_rows_of_f32() {
         ["optimizer", "lr_scheduler", "epoch", "model_ema", "args"],
         "read past, never executed"
     );
-    assert!(!checkpoint.had_module_prefix);
+    assert_eq!((checkpoint.prefix.as_deref(), checkpoint.inner.len()), (None, 0));
     let state = &checkpoint.state;
     let expected: [(&str, &[usize], &[f32], Element); 11] = [
         ("cls_token", &[1, 1, 4], &[0.0, 1.0, 2.0, 3.0], Element::F32),
@@ -58,7 +58,8 @@ fn the_moving_average_is_read_where_asked_for() {
     let error = read_checkpoint(Cursor::new(fixture("module.pth")), Section::Ema).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "has no entry `model_ema` or `state_dict_ema`; it has module.weight, module.bias"
+        "has no entry `model_ema` or `state_dict_ema`, nor `ema_state_dict`, `ema_model`, `ema`, \
+         `params_ema`; it has module.weight, module.bias"
     );
 }
 
@@ -66,7 +67,7 @@ fn the_moving_average_is_read_where_asked_for() {
 fn a_bare_state_dict_loses_its_module_prefix() {
     let checkpoint = read(&fixture("module.pth")).unwrap();
     assert_eq!(checkpoint.entry, None);
-    assert!(checkpoint.had_module_prefix);
+    assert_eq!(checkpoint.prefix.as_deref(), Some("module."));
     let keys: Vec<&str> = checkpoint.state.iter().map(|(key, _)| key).collect();
     assert_eq!(keys, ["weight", "bias"]);
 }

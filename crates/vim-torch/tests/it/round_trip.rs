@@ -118,7 +118,8 @@ fn floats_of_all_widths_and_texts_are_read() {
     ]
     .concat();
     let checkpoint = read(&file(header, &content)).unwrap();
-    assert_eq!((checkpoint.format, checkpoint.had_module_prefix), (Format::Safetensors, true));
+    assert_eq!(checkpoint.format, Format::Safetensors);
+    assert_eq!(checkpoint.prefix.as_deref(), Some("module."));
     assert_eq!(checkpoint.about["format"], "pt");
     for (key, shape, values, stored) in [
         ("h", &[2][..], &[1.0, -2.0][..], Element::Bf16),

@@ -138,6 +138,8 @@ struct ImportReport<'a> {
     blake3: &'a str,
     entry: Option<&'a str>,
     ignored: &'a [String],
+    prefix: Option<&'a str>,
+    inner: &'a [String],
     tensors: usize,
     parameters: usize,
     num_classes: usize,
@@ -189,6 +191,8 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
             blake3: &source.blake3,
             entry: source.arrays.entry.as_deref(),
             ignored: &source.arrays.ignored,
+            prefix: source.arrays.prefix.as_deref(),
+            inner: &source.arrays.inner,
             tensors: report.tensors,
             parameters: report.parameters,
             num_classes: classes,
@@ -203,7 +207,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
     }
     print(&format!("read     {}", source.summary()))?;
     if !source.arrays.ignored.is_empty() {
-        print(&format!("ignored  {}", source.arrays.ignored.join(", ")))?;
+        print(&format!("ignored  {}", first(&source.arrays.ignored)))?;
     }
     for note in notes {
         print(&format!("note     {note}"))?;
@@ -218,6 +222,16 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
     match &args.output {
         Some(output) => print(&format!("wrote    {}", output.display())),
         None => print("wrote    nothing: -o FILE.safetensors keeps it"),
+    }
+}
+
+/// The first of some names, and how many more there are: a profiler leaves two in every layer.
+fn first(names: &[String]) -> String {
+    const SHOWN: usize = 16;
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more (--json lists all)"),
     }
 }
 

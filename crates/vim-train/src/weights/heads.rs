@@ -96,6 +96,34 @@ pub struct Described<H> {
     pub assumed: Option<String>,
 }
 
+/// The name of a parameter that every backbone has.
+pub const PATCHES: &str = "patch_embed.proj.weight";
+
+/// Says which prefix stands in front of `name` in `state`, where one does that stays, why it stays,
+/// and what to do.
+pub fn in_the_way(state: &StateDict, name: &str) -> Option<String> {
+    const SHOWN: usize = 3;
+    let (prefix, others) = state.prefix_before(name)?;
+    let shown = |text: &str| text.escape_debug().to_string();
+    let prefix = shown(prefix);
+    let names: Vec<String> = others.iter().take(SHOWN).map(|other| shown(other)).collect();
+    let names = names.join(", ");
+    let why = match others.len() {
+        0 => "is of no wrapper that is known (docs/checkpoints.md)".to_owned(),
+        1 => format!("stays, as one tensor is without it: {names}"),
+        count if count <= SHOWN => format!("stays, as {count} tensors are without it: {names}"),
+        count => {
+            let more = count - SHOWN;
+            format!("stays, as {count} tensors are without it: {names} and {more} more")
+        }
+    };
+    Some(format!(
+        "has `{prefix}{name}`, and the prefix `{prefix}` {why}; save the model alone, without it, in \
+         Python: torch.save({{k.removeprefix('{prefix}'): v for k, v in state_dict.items() if \
+         k.startswith('{prefix}')}}, 'new.pth')"
+    ))
+}
+
 impl WeightsSource {
     /// Whether these are of a model with such heads, under this program's names or the original's.
     pub fn has<H: Heads>(&self) -> bool {
@@ -134,8 +162,11 @@ impl WeightsSource {
             (heads, config, Origin::Inferred, Some(assumed))
         };
         let Some(classes) = classes.or_else(|| self.num_classes::<H>()) else {
-            let why = "has no head that says how many classes there are: give --classes";
-            return Err(self.unrecognised(why.to_owned()));
+            let hidden = |name: &&'static str| in_the_way(&self.arrays.state, name);
+            let why = H::CLASSES.iter().find_map(hidden).unwrap_or_else(|| {
+                "has no head that says how many classes there are: give --classes".to_owned()
+            });
+            return Err(self.unrecognised(why));
         };
         Ok(Described { heads, backbone, classes, origin, assumed })
     }
@@ -189,8 +220,14 @@ impl WeightsSource {
         loaded.map_err(|mismatch| self.unfit(mismatch))
     }
 
-    /// [`WeightsError::Mismatch`].
+    /// [`WeightsError::Mismatch`], or what is in front of all names that are missing.
     fn unfit(&self, mismatch: Box<StateDictMismatch>) -> Error {
+        let mut missing = mismatch.missing.iter().map(|(name, _)| name);
+        if let Some(name) = missing.find(|name| name.ends_with(PATCHES))
+            && let Some(why) = in_the_way(&self.arrays.state, name)
+        {
+            return self.unrecognised(why);
+        }
         WeightsError::Mismatch { checkpoint: self.name.clone(), mismatch }.into()
     }
 

@@ -49,7 +49,7 @@ impl Place {
             return Err(WeightsError::NoRun { which: shown }.into());
         }
         let extension = name.extension().and_then(|extension| extension.to_str());
-        let is_file = |extension| ["pth", "pt", "safetensors"].contains(&extension);
+        let is_file = |extension| ["pth", "pt", "ckpt", "safetensors"].contains(&extension);
         if extension.is_some_and(is_file)
             && let Err(error) = fs::metadata(name)
         {

@@ -296,7 +296,7 @@ impl WeightsSource {
 
     /// A description of the weights in one line.
     pub fn summary(&self) -> String {
-        let Arrays { format, entry, had_module_prefix, state, .. } = &self.arrays;
+        let Arrays { format, entry, prefix, inner, state, .. } = &self.arrays;
         let format = match (format, self.step) {
             (_, Some(step)) => match self.weights {
                 Weights::Model => format!("checkpoint of step {step}"),
@@ -306,7 +306,9 @@ impl WeightsSource {
             (Format::Safetensors, None) => "safetensors".to_owned(),
         };
         let entry = entry.as_ref().map_or_else(String::new, |entry| format!(", entry `{entry}`"));
-        let prefix = if *had_module_prefix { ", prefix `module.` taken off" } else { "" };
+        let prefix = prefix.as_ref().map(|prefix| format!(", prefix `{prefix}` taken off"));
+        let inner = inner.iter().map(|wrapper| format!(", `{wrapper}` taken out of names"));
+        let wrappers: String = prefix.into_iter().chain(inner).collect();
         let mut types: Vec<String> = state
             .iter()
             .filter_map(|(_, item)| match item {
@@ -318,7 +320,7 @@ impl WeightsSource {
         types.dedup();
         let (tensors, numbers, types) = (state.len(), state.num_elements(), types.join(" and "));
         format!(
-            "{} ({format}{entry}{prefix}; {tensors} tensors, {numbers} numbers in {types})",
+            "{} ({format}{entry}{wrappers}; {tensors} tensors, {numbers} numbers in {types})",
             self.name
         )
     }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
@@ -9,6 +10,9 @@ use burn::tensor::Device;
 use serde_json::Value;
 use vim_dense::detection::DetectorConfig;
 use vim_model::{Names, Preset, VimConfig};
+use vim_torch::{
+    ArrayView, Section, StateDict, Value as Stored, read_checkpoint, write_mmcv, write_safetensors,
+};
 
 use crate::support::{
     self, Bench, assert_code, assert_parts, assert_says, parsed, read_json, repository, set, state,
@@ -52,6 +56,105 @@ fn import_export_import_is_bit_identical() {
     let forced = vim_train(&[&"export", &at("1.safetensors"), &"-o", &at("5.pth"), &"--force"]);
     assert_code(&forced, 0);
     assert_code(&vim_train(&[&"export", &at("1.safetensors"), &"-o", &at("6.onnx")]), 2);
+}
+
+/// The arrays of [`original`], as other programs would leave them.
+fn original_state() -> StateDict {
+    read_checkpoint(File::open(original()).unwrap(), Section::Model).unwrap().state
+}
+
+/// Writes `{"meta": {}, "state_dict": …}` with the arrays of `state` by the names that `wrapped`
+/// makes of theirs, then `more`.
+fn write_wrapped(
+    path: &Path,
+    state: &StateDict,
+    wrapped: impl Fn(&str) -> String,
+    more: &[(&str, Stored<'_>)],
+) {
+    let names: Vec<(String, ArrayView<'_>)> = state
+        .iter()
+        .map(|(key, _)| (wrapped(key), ArrayView::from(state.array(key).unwrap())))
+        .collect();
+    let arrays = names.iter().map(|(key, array)| (key.as_str(), Stored::Floats(*array)));
+    let values = arrays.chain(more.iter().copied());
+    write_mmcv(File::create(path).unwrap(), &[], values, &[]).unwrap();
+}
+
+#[test]
+fn wrappers_and_counters_are_taken_off_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let state = original_state();
+    assert_code(&vim_train(&[&"import", &original(), &"-o", &at("plain.safetensors")]), 0);
+
+    let one = ArrayView { shape: &[1], bytes: &1.0_f32.to_le_bytes() };
+    let counters = [
+        ("n_averaged", Stored::Integer(7)),
+        ("_orig_mod.module.model.layers.0.mixer.total_ops", Stored::Floats(one)),
+        ("total_params", Stored::Floats(one)),
+    ];
+    let prefix = "_orig_mod.module.model.";
+    let wrapped = |name: &str| {
+        format!("{prefix}{}", name.replace("layers.1.", "layers.1._checkpoint_wrapped_module."))
+    };
+    write_wrapped(&at("1.ckpt"), &state, wrapped, &counters);
+    let names: Vec<String> = state.iter().map(|(key, _)| wrapped(key)).collect();
+    let arrays = state.iter().map(|(key, _)| ArrayView::from(state.array(key).unwrap()));
+    let arrays = names.iter().map(String::as_str).zip(arrays);
+    write_safetensors(File::create(at("2.safetensors")).unwrap(), arrays, &[]).unwrap();
+
+    for (name, back) in [("1.ckpt", "3.safetensors"), ("2.safetensors", "4.safetensors")] {
+        let read = json(&vim_train(&[&"import", &at(name), &"-o", &at(back), &"--json"]));
+        assert_eq!((&read["prefix"], &read["tensors"]), (&prefix.into(), &75.into()), "{name}");
+        assert_eq!(read["inner"], serde_json::json!(["_checkpoint_wrapped_module."]));
+        let same = fs::read(at("plain.safetensors")).unwrap() == fs::read(at(back)).unwrap();
+        assert!(same, "{name}");
+    }
+    let read = json(&vim_train(&[&"import", &at("1.ckpt"), &"--json"]));
+    let listed = counters.map(|(name, _)| name);
+    assert_eq!(read["ignored"], serde_json::json!([&["meta"][..], &listed].concat()));
+    let shown = vim_train(&[&"import", &at("1.ckpt")]);
+    let said = [
+        "entry `state_dict`",
+        "prefix `_orig_mod.module.model.` taken off",
+        "`_checkpoint_wrapped_module.` taken out of names",
+        "ignored  meta, n_averaged, _orig_mod.module.model.layers.0.mixer.total_ops, total_params",
+    ];
+    assert_parts(&stdout(&shown), &said);
+    let plain = json(&vim_train(&[&"import", &original(), &"--json"]));
+    assert_eq!((&plain["prefix"], &plain["inner"]), (&Value::Null, &serde_json::json!([])));
+}
+
+#[test]
+fn a_prefix_that_stays_is_named_with_what_is_without_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mixed, unknown) = (folder.path().join("mixed.ckpt"), folder.path().join("unknown.pth"));
+    let one = ArrayView { shape: &[1], bytes: &1.0_f32.to_le_bytes() };
+    let losses = ["loss.a", "loss.b", "loss.c", "loss.d"].map(|name| (name, Stored::Floats(one)));
+    let state = original_state();
+    write_wrapped(&mixed, &state, |name| format!("model.{name}"), &losses);
+    write_wrapped(&unknown, &state, |name| format!("vim.{name}"), &[]);
+    // Whether the model is derived from the shapes or given.
+    let preset: [&dyn AsRef<OsStr>; 4] = [&"--preset", &"tiny", &"--classes", &"10"];
+    for more in [&preset[..0], &preset[..2], &preset] {
+        let import = |file: &PathBuf| {
+            let args: [&dyn AsRef<OsStr>; 2] = [&"import", file];
+            vim_train(&[&args[..], more].concat())
+        };
+        let refused = import(&mixed);
+        let words = [
+            if more.len() == 2 {
+                "has `model.head.bias`"
+            } else {
+                "has `model.patch_embed.proj.weight`"
+            },
+            "the prefix `model.` stays, as 4 tensors are without it: loss.a, loss.b, loss.c and 1 more",
+            "k.removeprefix('model.')",
+        ];
+        assert_says(&refused, 65, &words);
+        assert_eq!(stderr(&refused).lines().count(), 1);
+        assert_says(&import(&unknown), 65, &["the prefix `vim.` is of no wrapper that is known"]);
+    }
 }
 
 #[test]

@@ -2,13 +2,14 @@
 
 use burn::tensor::Device;
 use vim_model::{
-    Inferred, LoadOptions, LoadReport, ModelError, Names, StateDictMismatch, Vim, VimConfig, infer,
+    InferError, Inferred, LoadOptions, LoadReport, ModelError, Names, StateDictMismatch, Vim,
+    VimConfig, infer,
 };
 use vim_torch::StateDict;
 
 use crate::config::{Config, TaskKind};
 use crate::error::Error;
-use crate::weights::heads::{Heads, Original};
+use crate::weights::heads::{Heads, Original, PATCHES, in_the_way};
 use crate::weights::source::{METADATA_KEY, Recorded, WeightsSource};
 
 /// The linear layer on a classifier's backbone.
@@ -32,7 +33,12 @@ impl Heads for LinearHead {
     }
 
     fn of_shapes(state: &StateDict) -> Result<(Self, Inferred), String> {
-        Ok((Self, infer(state).map_err(|error| error.to_string())?))
+        let inferred = infer(state).map_err(|error| {
+            let is_hidden = matches!(&error, InferError::Missing(name) if name == PATCHES);
+            let why = if is_hidden { in_the_way(state, PATCHES) } else { None };
+            why.unwrap_or_else(|| error.to_string())
+        })?;
+        Ok((Self, inferred))
     }
 
     fn record(&self, backbone: &VimConfig) -> Recorded {
