@@ -88,3 +88,22 @@ fn what_describes_a_segmentation_model_must_be_its_own() {
     let both = compare(&variant("add", "[0, 1, 2, 3]"), &["--config", "model.toml"]);
     assert_code(&both, 2);
 }
+
+#[test]
+fn settings_beside_the_model_s_are_checked() {
+    let refused_by = |name: &str, key: &str, value: &str, words: &[&str]| {
+        let text = std::fs::read_to_string(fixture(&format!("{name}.json"))).unwrap();
+        let mut about: serde_json::Value = serde_json::from_str(&text).unwrap();
+        about["variant"][key] = serde_json::from_str(value).unwrap();
+        let files = folder(&[("v.json", &about.to_string())]);
+        let mut command = vim_golden(&["eval-golden", "--device", "cpu", "--weights"]);
+        command.arg(fixture(&format!("{name}.pth"))).arg("--arrays");
+        command.arg(fixture(&format!("{name}.npz"))).arg("--variant");
+        refused(&command.arg(files.path().join("v.json")).output().unwrap(), 65, words);
+    };
+    refused_by("seg/a_tiny", "slide", "{\"stride\": 0}", &["v.json", "`slide`"]);
+    refused_by("seg/a_tiny", "slide", "{\"stride\": 9, \"crop\": 32}", &["`slide`"]);
+    refused_by("det/last_norm", "sizes", "[]", &["v.json", "`sizes`"]);
+    refused_by("det/last_norm", "sizes", "[[999, 1], [1, 1]]", &["image0", "above [96, 96]"]);
+    refused_by("seg/a_tiny", "hue", "1", &["`hue`"]);
+}
