@@ -192,6 +192,8 @@ def detector(run, folder, exported, state, config, args):
     """Whether vim-train computes of two images what PyTorch does."""
     about = json.loads(run("import", exported, *config, "--json"))
     section, heads, classes = about["model"], about["detection"], about["num_classes"]
+    if other := {"last", "sampling_ratio", "aligned"} & heads.keys():
+        sys.exit(f"error: torch_detector.py computes none with detection.{', detection.'.join(sorted(other))}")
     side = section["image_size"]
     net = torch_detector.Net(section, direction)
     model = torch_detector.Detector(net, section["d_model"], section["patch_size"], heads, classes).eval()

@@ -4,15 +4,14 @@
 mod arrays;
 mod bands;
 mod detection;
+mod gradients;
 mod operations;
 mod segmentation;
 mod settings;
 mod variant;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Gradients, Int, Tensor, TensorData};
 use clap::Args;
 use serde::de::IntoDeserializer;
@@ -22,6 +21,7 @@ use vim_kernels::Precision;
 use vim_model::{Bimamba, GateGradient, ImportError, Vim, VimConfig, import_pytorch, pytorch_key};
 
 use arrays::{Arrays, Comparison, Floats, damaged};
+use gradients::by_path;
 use vim_train::Error;
 use vim_train::args::Overrides;
 use vim_train::config::Config;
@@ -299,46 +299,13 @@ fn gradients(
     expect_shape(path, "dx", &dx.shape, &images.dims())?;
     let got = images.grad(grads).map(numbers).unwrap_or_default();
     found.push(Comparison::new("dx", &got, &dx.values, tolerances.images));
-    let mut collect =
-        Collect { grads, path: Vec::new(), linear: Vec::new(), found: BTreeMap::new() };
-    model.visit(&mut collect);
-    for (parameter, (shape, got)) in collect.found {
+    for (parameter, Floats { shape, values }) in by_path(model, &|_| Some(grads)) {
         let name = gradient_name(&parameter);
         let expected = arrays.floats(&name)?;
         expect_shape(path, &name, &expected.shape, &shape)?;
-        found.push(Comparison::new(&name, &got, &expected.values, tolerances.parameters));
+        found.push(Comparison::new(&name, &values, &expected.values, tolerances.parameters));
     }
     Ok(found)
-}
-
-/// The gradient of every parameter in PyTorch's shape, by path; zeros where the loss does not
-/// depend on it.
-struct Collect<'a> {
-    grads: &'a Gradients,
-    path: Vec<String>,
-    linear: Vec<bool>,
-    found: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
-}
-
-impl ModuleVisitor for Collect<'_> {
-    fn enter_module(&mut self, name: &str, container_type: &str) {
-        self.path.push(name.to_owned());
-        self.linear.push(container_type == "Struct:Linear");
-    }
-
-    fn exit_module(&mut self, _name: &str, _container_type: &str) {
-        self.path.pop();
-        self.linear.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let value = param.val();
-        let grad = value.grad(self.grads).unwrap_or_else(|| value.inner().zeros_like());
-        // PyTorch stores a linear layer's weight transposed.
-        let grad =
-            if D == 2 && self.linear.last() == Some(&true) { grad.transpose() } else { grad };
-        self.found.insert(self.path.join("."), (grad.dims().to_vec(), numbers(grad)));
-    }
 }
 
 fn import_error(error: ImportError, path: &Path) -> Error {

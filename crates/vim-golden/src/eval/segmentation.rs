@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Int, Tensor, TensorData};
 use vim_dense::{
     Features, SegmentationLoss, Segmenter, SegmenterConfig, ShardSum, mmseg_key, predicted, resize,
@@ -13,6 +12,7 @@ use vim_model::LoadOptions;
 
 use super::arrays::{Arrays, Comparison, Floats, damaged, unfit, weights};
 use super::bands::Bands;
+use super::gradients::by_path;
 use super::settings::settings;
 use super::variant::Description;
 use super::{EvalGoldenArgs, expect_shape, numbers};
@@ -35,6 +35,15 @@ pub(super) fn compare(
     let (heads, backbone) = settings::<SegmenterConfig>(&about.variant).map_err(wrong)?;
     let beside = about.beside().map_err(wrong)?;
     let levels = heads.out_indices.len();
+    let side = backbone.image_size;
+    if let Some(slide) = &beside.slide
+        && (slide.stride == 0
+            || slide.crop.is_some_and(|crop| [crop; 2] != [side.height, side.width]))
+    {
+        return Err(wrong(
+            "`slide`: a stride of 1 or more, and windows of the model's size".into(),
+        ));
+    }
     let device = if args.grads { device.clone().autodiff() } else { device.clone() };
     let model = heads.init(&backbone, beside.classes, &device, 0)?;
     let (model, _) = model
@@ -340,36 +349,6 @@ fn margin(logits: Tensor<4>) -> Vec<f32> {
 /// The parameters and statistics of `model`, or the gradients, by the original's names and in
 /// PyTorch's shapes; zeros where the loss does not depend on a parameter.
 fn named(model: &Segmenter, grads: Option<&Gradients>) -> Named {
-    struct Collect<'a> {
-        grads: Option<&'a Gradients>,
-        path: Vec<String>,
-        linear: Vec<bool>,
-        found: Named,
-    }
-    impl ModuleVisitor for Collect<'_> {
-        fn enter_module(&mut self, name: &str, container_type: &str) {
-            self.path.push(name.to_owned());
-            self.linear.push(container_type == "Struct:Linear");
-        }
-        fn exit_module(&mut self, _name: &str, _container_type: &str) {
-            self.path.pop();
-            self.linear.pop();
-        }
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let value = param.val();
-            let found = match self.grads {
-                Some(grads) => value.grad(grads).unwrap_or_else(|| value.inner().zeros_like()),
-                None => value,
-            };
-            // PyTorch stores a linear layer's weight transposed.
-            let is_linear = D == 2 && self.linear.last() == Some(&true);
-            let found = if is_linear { found.transpose() } else { found };
-            let shape = found.dims().to_vec();
-            let name = mmseg_key(&self.path.join("."));
-            self.found.insert(name, Floats { shape, values: numbers(found) });
-        }
-    }
-    let mut collect = Collect { grads, path: Vec::new(), linear: Vec::new(), found: Named::new() };
-    model.visit(&mut collect);
-    collect.found
+    let found = by_path(model, &|_| grads).into_iter();
+    found.map(|(path, array)| (mmseg_key(&path), array)).collect()
 }

@@ -506,7 +506,7 @@ mod tests {
             (json!({"hue": 1}), "`hue`: no setting"),
             (json!({"out_indices": [3]}), "`out_indices`: these heads have no such setting"),
             (json!({"last": "sum"}), "sum"),
-            (json!({"model": {"widht": 3}}), "widht"),
+            (json!({"model": {"breadth": 3}}), "breadth"),
             (json!({"detection": {"channel": 3}}), "channel"),
             (json!({"ssm_cfg": {"bias": true}}), "`bias`: true, and false alone"),
             (json!({"pool_scales": [1, 2]}), "`pool_scales`: [1,2]"),

@@ -96,6 +96,7 @@ impl Description {
 #[derive(Debug, Deserialize)]
 pub(super) struct Slide {
     pub(super) stride: usize,
+    pub(super) crop: Option<usize>,
 }
 
 #[derive(Debug, Deserialize)]

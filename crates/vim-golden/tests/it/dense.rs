@@ -38,9 +38,9 @@ fn segmenters_are_within_the_default_tolerances() {
 fn detectors_are_within_the_default_tolerances() {
     all_are_within("det/a_cascade", 267);
     // Two samples of a bin along each axis, and pixels' centres on their edges.
-    all_are_within("det/fixed_roi", 0);
+    all_are_within("det/fixed_roi", 233);
     // The last norm is read, and has a gradient.
-    all_are_within("det/last_norm", 0);
+    all_are_within("det/last_norm", 234);
 }
 
 #[test]
@@ -87,4 +87,23 @@ fn what_describes_a_segmentation_model_must_be_its_own() {
     refused(&output, 65, &["a_mid.pth", "missing: backbone.patch_embed"]);
     let both = compare(&variant("add", "[0, 1, 2, 3]"), &["--config", "model.toml"]);
     assert_code(&both, 2);
+}
+
+#[test]
+fn settings_beside_the_model_s_are_checked() {
+    let refused_by = |name: &str, key: &str, value: &str, words: &[&str]| {
+        let text = std::fs::read_to_string(fixture(&format!("{name}.json"))).unwrap();
+        let mut about: serde_json::Value = serde_json::from_str(&text).unwrap();
+        about["variant"][key] = serde_json::from_str(value).unwrap();
+        let files = folder(&[("v.json", &about.to_string())]);
+        let mut command = vim_golden(&["eval-golden", "--device", "cpu", "--weights"]);
+        command.arg(fixture(&format!("{name}.pth"))).arg("--arrays");
+        command.arg(fixture(&format!("{name}.npz"))).arg("--variant");
+        refused(&command.arg(files.path().join("v.json")).output().unwrap(), 65, words);
+    };
+    refused_by("seg/a_tiny", "slide", "{\"stride\": 0}", &["v.json", "`slide`"]);
+    refused_by("seg/a_tiny", "slide", "{\"stride\": 9, \"crop\": 32}", &["`slide`"]);
+    refused_by("det/last_norm", "sizes", "[]", &["v.json", "`sizes`"]);
+    refused_by("det/last_norm", "sizes", "[[999, 1], [1, 1]]", &["image0", "above [96, 96]"]);
+    refused_by("seg/a_tiny", "hue", "1", &["`hue`"]);
 }

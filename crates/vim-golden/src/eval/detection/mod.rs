@@ -2,7 +2,6 @@
 
 mod bands;
 mod evaluation;
-mod gradients;
 mod training;
 
 use std::path::Path;
@@ -37,6 +36,9 @@ pub(super) fn compare(
     let wrong = |what: String| Error::data(format!("variant {}: {what}", variant.display()));
     let (heads, backbone) = settings::<DetectorConfig>(&about.variant).map_err(wrong)?;
     let beside = about.beside().map_err(wrong)?;
+    if beside.sizes.is_empty() || beside.sizes.len() != about.polygons.len() {
+        return Err(wrong("`sizes` and `polygons` have to be of one image or more".to_owned()));
+    }
     let device = if args.grads { device.clone().autodiff() } else { device.clone() };
     let model = heads.init(&backbone, beside.classes, &device, 0)?;
     let (model, _) = model

@@ -7,10 +7,10 @@ use vim_dense::detection::matcher::Label;
 use vim_dense::detection::{Detector, STRIDES, TrainingPass, Truths, detectron_key};
 
 use super::super::arrays::{Comparison, Floats};
+use super::super::gradients::by_path;
 use super::super::{EvalGoldenArgs, expect_shape, numbers};
 use super::Golden;
 use super::bands::ALONG;
-use super::gradients::gradients;
 use vim_train::Error;
 
 /// `[B, C, H, W]` of `[B, H, W, C]`.
@@ -71,7 +71,10 @@ impl Golden<'_> {
         let of_images =
             images.grad(&through).unwrap_or_else(|| images.clone().inner().zeros_like());
         self.gradient("d_batch", &of(of_images))?;
-        for (path, got) in gradients(model, &of_heads, &through) {
+        // Of the backbone through its last feature, of all else from the loss.
+        let of =
+            |path: &str| Some(if path.starts_with("backbone.") { &through } else { &of_heads });
+        for (path, got) in by_path(model, &of) {
             let name = format!("g.{}", detectron_key(&path));
             if !self.arrays.has(&name) && !model.uses(&path) {
                 continue;
