@@ -15,7 +15,7 @@ use crate::error::Error;
 ///
 /// An entry ending in a dot stands for a section. `run.name` is listed because the folder was found
 /// by it: another template that yields the same folder is the same name.
-const FREE_KEYS: [&str; 21] = [
+const FREE_KEYS: [&str; 23] = [
     "run.root",
     "run.name",
     "log.",
@@ -26,6 +26,9 @@ const FREE_KEYS: [&str; 21] = [
     "devices.timeout",
     "devices.rendezvous",
     "train.recompute",
+    // They allow what is then said, and change nothing by themselves.
+    "train.init_allow",
+    "train.allow_changed_data",
     "data.workers",
     "data.readers",
     "data.prefetch",
@@ -96,32 +99,6 @@ fn check_unchanged(run: &Path, config: &Config) -> Result<Vec<String>, Error> {
 pub(crate) fn is_free(key: &str) -> bool {
     let under = |free: &str| key == free || (free.ends_with('.') && key.starts_with(free));
     FREE_KEYS.iter().any(|free| under(free))
-}
-
-/// Keys that say what an evaluation finds with a model, and not what the model is.
-const OF_EVALUATION: [&str; 5] = [
-    "detection.test_proposals_per_level",
-    "detection.test_proposals",
-    "detection.score_threshold",
-    "detection.nms_threshold",
-    "detection.detections",
-];
-
-/// Checks that the weights of the run in `run` belong to the model and data of `config`.
-///
-/// # Errors
-///
-/// [`RunError::ConfigChanged`] if the run was recorded with another model, or with another split or
-/// normalization of the data.
-pub fn check_same_model_and_data(run: &Path, config: &Config) -> Result<(), Error> {
-    let matters = |key: &str| {
-        let sections = ["model.", "ssm.", "data.", "segmentation.", "detection."];
-        (sections.iter().any(|section| key.starts_with(section)) || key == "run.seed")
-            && !["ssm.scan", "ssm.dt_b_init"].contains(&key)
-            && !OF_EVALUATION.contains(&key)
-            && !FREE_KEYS.contains(&key)
-    };
-    check_recorded(run, config, |key| !matters(key))
 }
 
 /// The configuration of the run in `run`.

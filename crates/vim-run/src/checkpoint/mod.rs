@@ -28,6 +28,8 @@ pub use retention::{
 
 /// Name of the state's file.
 const STATE: &str = "state.json";
+/// Name of the file that says what the weights are of.
+pub const PROVENANCE: &str = "provenance.toml";
 /// Name of the file that names the best checkpoint.
 const BEST: &str = "best";
 

@@ -17,6 +17,7 @@ use crate::task::kinds::{task_of, with_task};
 use crate::task::named::NamedTask;
 use crate::weights::heads::{Heads, Original};
 use crate::weights::place::Place;
+use crate::weights::provenance::{Part, Use};
 use crate::weights::source::{Origin, WeightsSource};
 
 const EXAMPLES: &str = "\
@@ -48,6 +49,10 @@ pub(crate) struct ExportArgs {
     checkpoint: Option<PathBuf>,
     #[command(flatten)]
     which: WhichArgs,
+    /// Let a part of --config be otherwise than the weights record it: the file then records it as
+    /// that says.
+    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',', requires = "config")]
+    allow: Vec<Part>,
     /// Configuration whose `[model]`, `[ssm]`, `[segmentation]` and `[detection]` the weights must
     /// fit; left out: as recorded, or from a classifier's or a detector's shapes.
     #[arg(long, value_name = "FILE")]
@@ -89,7 +94,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
     }
     let given = given.as_ref();
     let exported = with_task!(task_of(&source), T => {
-        export::<<T as NamedTask>::Heads>(&source, given, as_archive)?
+        export::<<T as NamedTask>::Heads>(&source, given, as_archive, &args.allow)?
     });
     let Exported { bytes, tensors, parameters, classes, origin, entry } = exported;
     replace(&Disk, &args.output, &bytes).map_err(Error::io("write", &args.output))?;
@@ -137,8 +142,13 @@ fn export<H: Heads>(
     source: &WeightsSource,
     given: Option<&Config>,
     as_archive: bool,
+    allowed: &[Part],
 ) -> Result<Exported, Error> {
     let described = source.described::<H>(given, None)?;
+    let remarks = source.check_described(given, Use::Write, allowed)?;
+    for what in &remarks.differences {
+        eprintln!("note: not as recorded: {what}");
+    }
     let (model, _) = source.model(&described, &Device::flex(), LoadOptions::default())?;
     let record = source.record(&described);
     let Original { arrays, parameters, archive, entry } = H::original(&model, source, &record)?;

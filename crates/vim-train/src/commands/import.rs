@@ -22,7 +22,9 @@ use crate::task::kinds::{task_of, with_task};
 use crate::task::named::NamedTask;
 use crate::weights::heads::{Described, Heads};
 use crate::weights::place::Place;
-use crate::weights::source::{METADATA_KEY, Origin, Recorded, WeightsSource, notes};
+use crate::weights::provenance::{Part, Remarks, Use};
+use crate::weights::record::{METADATA_KEY, Recorded};
+use crate::weights::source::{Origin, WeightsSource, notes};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -71,9 +73,10 @@ pub(crate) struct ImportArgs {
 pub(crate) struct TakeArgs {
     #[command(flatten)]
     which: WhichArgs,
-    /// Let a part be missing or of another size; the model keeps its initial one (seed 0).
-    #[arg(long, value_enum, value_name = "PART")]
-    allow: Vec<Allowed>,
+    /// Let a part be otherwise than the weights record it, which is then said; or the head missing
+    /// or of other classes: the model keeps its initial one (seed 0).
+    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
+    allow: Vec<Part>,
     /// Let any parameter be missing; the model keeps its initial one (seed 0).
     #[arg(long)]
     allow_missing: bool,
@@ -104,22 +107,20 @@ impl WhichArgs {
     }
 }
 
-/// A part of a model that need not fit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Allowed {
-    /// The layers with a number for each class: a classifier's `head`, a segmenter's `conv_seg`, a
-    /// detector's `cls_score` and mask predictor.
-    Head,
-}
-
 impl TakeArgs {
     pub(crate) fn section(&self) -> Option<Section> {
         self.which.section()
     }
 
-    pub(crate) fn options(&self) -> LoadOptions {
+    /// The parts that may be otherwise than recorded.
+    pub(crate) fn allowed(&self) -> Vec<Part> {
+        let size = self.pos_embed.map(|_| Part::Size);
+        self.allow.iter().copied().chain(size).collect()
+    }
+
+    pub(crate) fn options(&self) -> LoadOptions<'static> {
         LoadOptions {
-            head: self.allow.contains(&Allowed::Head),
+            head: self.allow.contains(&Part::Head),
             missing: self.allow_missing,
             resize: self.pos_embed,
             ..LoadOptions::default()
@@ -178,13 +179,15 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
     let taken = with_task!(task_of(&source), T => {
         take::<<T as NamedTask>::Heads>(args, &source, given.as_ref())?
     });
-    let Taken { arrays, recorded, classes, origin, assumed, report } = taken;
+    let Taken { arrays, recorded, classes, origin, assumed, report, remarks } = taken;
     if let Some(output) = &args.output {
         let bytes = arrays.with_metadata(METADATA_KEY, recorded.to_toml()).to_safetensors();
         let bytes = bytes.map_err(|error| Error::internal(error.to_string()))?;
         replace(&Disk, output, &bytes).map_err(Error::io("write", output))?;
     }
-    let notes: Vec<String> = source.note.iter().cloned().chain(notes(&report, options)).collect();
+    let mut notes: Vec<String> =
+        source.note.iter().cloned().chain(notes(&report, options)).collect();
+    notes.extend(remarks.differences.iter().map(|what| format!("not as recorded: {what}")));
     if args.json {
         return print_json(&ImportReport {
             file: source.name.clone(),
@@ -214,7 +217,8 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
     }
     print(&format!("took     {} tensors, {} parameters", report.tensors, report.parameters))?;
     // The sections that a configuration may have.
-    let sections = Recorded { classes: Vec::new(), images: None, ..recorded }.to_toml();
+    let sections =
+        Recorded { classes: Vec::new(), images: None, data: None, ..recorded }.to_toml();
     print(&format!("model    {classes} classes, {origin}:\n\n{sections}"))?;
     if let Some(assumed) = assumed {
         print(&format!("assumed  {assumed}: the shapes do not say; --config says otherwise"))?;
@@ -243,6 +247,7 @@ struct Taken {
     origin: Origin,
     assumed: Option<String>,
     report: LoadReport,
+    remarks: Remarks,
 }
 
 fn take<H: Heads>(
@@ -252,8 +257,9 @@ fn take<H: Heads>(
 ) -> Result<Taken, Error> {
     let classes = args.classes.map(|classes| classes as usize);
     let described = source.described::<H>(given, classes)?;
+    let remarks = source.check_described(given, Use::Write, &args.take.allowed())?;
     let (model, report) = source.model(&described, &Device::flex(), args.take.options())?;
     let (arrays, recorded) = (NamedArrays::of(&model), source.record(&described));
     let Described { classes, origin, assumed, .. } = described;
-    Ok(Taken { arrays, recorded, classes, origin, assumed, report })
+    Ok(Taken { arrays, recorded, classes, origin, assumed, report, remarks })
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serde::Serialize;
 use vim_run::printable;
 use vim_run::storage::{Disk, replace};
 
@@ -12,6 +13,7 @@ use crate::output::{check_free, print, print_json};
 use crate::task::classes::class_names;
 use crate::task::kinds::with_task;
 use crate::task::named::{NamedTask, PredictOptions, Predicting, check_flags};
+use crate::weights::provenance::Remarks;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,7 +64,7 @@ fn predict<T: NamedTask>(
 ) -> Result<(), Error> {
     let options = &args.options;
     check_flags::<T>(&options.given())?;
-    let described = args.model.describe::<T>(subject)?;
+    let (described, remarks) = args.model.describe::<T>(subject)?;
     let config = subject.around();
     let recorded = &subject.source.classes;
     let names = class_names::<T>(args.classes.as_deref(), recorded, config, described.classes)?;
@@ -72,6 +74,10 @@ fn predict<T: NamedTask>(
     let of = Predicting { config, names: &names, device: &chosen.device, options };
     let predict = T::predictor(model, &of)?;
     let is_text = options.output.is_none() && !options.json;
+    let suffix = remarks.suffix();
+    if is_text && !suffix.is_empty() {
+        print(&format!("weights {}{suffix}", subject.source.name))?;
+    }
     // Lines of text show the progress themselves.
     let mut walk = Walk::new(paths.len(), !is_text);
     let mut answers = Vec::new();
@@ -89,14 +95,24 @@ fn predict<T: NamedTask>(
     }
     walk.hide();
     if let (Some(path), Some(format)) = (&options.output, options.format()?) {
-        let bytes = T::table(format, &answers, &subject.source.summary())?;
+        let weights = subject.source.summary() + &suffix;
+        let bytes = T::table(format, &answers, &weights)?;
         replace(&Disk, path, &bytes).map_err(Error::io("write", path))?;
         if !options.json {
             print(&format!("wrote {}, images {}", path.display(), answers.len()))?;
         }
     }
     if options.json {
-        print_json(&answers)?;
+        #[derive(Serialize)]
+        struct Remarked<'a, A> {
+            #[serde(flatten)]
+            answer: &'a A,
+            #[serde(flatten)]
+            remarks: &'a Remarks,
+        }
+        let remarked =
+            answers.iter().map(|answer| Remarked { answer, remarks: &remarks }).collect::<Vec<_>>();
+        print_json(&remarked)?;
     }
     walk.end()
 }

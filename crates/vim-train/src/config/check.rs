@@ -112,6 +112,22 @@ impl Config {
             let holds = factor > 0.0 && factor <= 1.0;
             check(holds, "train.layer_decay", factor, "more than 0 and at most 1")?;
         }
+        let of_init = [
+            ("train.init_allow", train.init_allow.is_empty()),
+            ("train.init_head", train.init_head == InitHead::default()),
+        ];
+        if let Some((key, _)) = of_init.iter().find(|(_, left_out)| !left_out)
+            && train.init.is_none()
+        {
+            let reason = "it has no effect without weights to start from: leave it out";
+            return conflict(key, "no train.init", reason);
+        }
+        let unseen = train.init_allow.iter().find(|part| !Part::OF_INIT.contains(part));
+        if let Some(part) = unseen {
+            let expected = "parts that the start of a training sees: \"method\", \"model\", \
+                            \"normalization\", \"split\"";
+            return Err(ConfigError::range("train.init_allow", part.name(), expected));
+        }
         periodic("train.eval_every", train.eval_every, false)
     }
 

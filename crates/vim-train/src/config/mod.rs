@@ -32,7 +32,7 @@ pub(crate) use print::{dotted, dotted_values, in_toml};
 pub use schema::schema;
 pub(crate) use schema::{check_key, keys};
 pub use sections::{
-    Backend, CheckpointConfig, DevicesConfig, LogConfig, LossKind, NonFinite, OptimConfig,
+    Backend, CheckpointConfig, DevicesConfig, InitHead, LogConfig, LossKind, NonFinite, OptimConfig,
     Optimizer, RunConfig, ScheduleKind, TrainConfig,
 };
 pub use task::TaskKind;

@@ -9,6 +9,7 @@ use vim_kernels::Precision;
 use vim_model::{DecayGroups, Resize};
 
 use super::values::{Gpus, Interval};
+use crate::weights::provenance::Part;
 
 /// The `[run]` section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -124,6 +125,18 @@ pub struct TrainConfig {
     pub init: Option<PathBuf>,
     /// How `train.init`'s positions are taken to another grid.
     pub init_pos_embed: Resize,
+    /// Parts in which the weights of `train.init` may have been trained otherwise: `"method"`,
+    /// `"model"`, `"normalization"`, `"split"`. Left out: none, and a difference is an error.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub init_allow: Vec<Part>,
+    /// Which of the head's numbers `train.init` gives where its classes are not those of the data:
+    /// none (`"same_classes"`), or those of classes of the same name (`"common"`).
+    #[serde(skip_serializing_if = "InitHead::is_default")]
+    pub init_head: InitHead,
+    /// Whether a run may go on although its training or test images are not those that it began
+    /// with.
+    #[serde(skip_serializing_if = "is_false")]
+    pub allow_changed_data: bool,
     /// Learning rate of a layer over that of the layer after it, 0 < factor ≤ 1: block i of n
     /// learns at `lr · factor^(n − i)`, what makes the tokens at `lr · factor^(n + 1)`, the last
     /// norm and the head at `lr`.
@@ -169,9 +182,37 @@ impl Default for TrainConfig {
             eval_every: Interval::Epochs(1.0),
             init: None,
             init_pos_embed: Resize::default(),
+            init_allow: Vec::new(),
+            init_head: InitHead::default(),
+            allow_changed_data: false,
             layer_decay: None,
         }
     }
+}
+
+/// What becomes of the head of `train.init` where its classes are not those of the data.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum InitHead {
+    /// It is new.
+    #[default]
+    SameClasses,
+    /// Classes of the same name keep their numbers, others are new.
+    Common,
+}
+
+impl InitHead {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Whether a key has its default.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// An optimizer.

@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use vim_data::DatasetKind;
+use vim_data::{ClassMatch, DatasetKind, Splits, match_classes};
 
 use super::named::NamedTask;
 use crate::config::Config;
 use crate::error::Error;
+use crate::weights::WeightsError;
+use crate::weights::source::WeightsSource;
 
 /// ImageNet's class names; data/README.md has their source.
 pub(super) const IMAGENET: &str = include_str!("../../../../data/imagenet1k_classes.txt");
@@ -21,6 +23,72 @@ pub(crate) fn readable(names: &[String]) -> Vec<String> {
         return IMAGENET.lines().map(str::to_owned).collect();
     }
     names.to_vec()
+}
+
+/// `splits` under the classes that the run of `config` began with, by name; its data must have
+/// these and no others. Where `classes` is empty, the data alone say them.
+pub(super) fn as_begun(
+    splits: Splits,
+    classes: &[String],
+    config: &Config,
+) -> Result<Splits, Error> {
+    if classes.is_empty() {
+        return Ok(splits);
+    }
+    let run = config.run_folder()?.display().to_string();
+    let matched = match_classes(classes, splits.train.class_names())?;
+    if matched.unknown.is_empty() && !matched.missing.is_empty() {
+        return Err(WeightsError::MissingClasses { checkpoint: run, missing: matched.missing }.into());
+    }
+    under(splits, classes, &matched, &run)
+}
+
+/// `splits` under the classes that the weights of `source` name, and what is to be said of the match:
+/// those whose classes are numbers match by their number.
+pub(crate) fn as_trained(
+    splits: Splits,
+    source: &WeightsSource,
+) -> Result<(Splits, Option<String>), Error> {
+    if source.classes.is_empty() {
+        return Ok((splits, None));
+    }
+    let matched = match_classes(&source.classes, splits.train.class_names())?;
+    let by_number = matched.by_number.then(|| {
+        format!(
+            "classes by number: the weights name {}, the data {}",
+            first(&source.classes),
+            first(splits.train.class_names())
+        )
+    });
+    let reordered = (by_number.is_none() && !matched.is_identity() && matched.missing.is_empty())
+        .then(|| "classes by name: the data list them in another order".to_owned());
+    let splits = under(splits, &source.classes, &matched, &source.name)?;
+    Ok((splits, by_number.or(reordered)))
+}
+
+/// The first of some names of classes.
+fn first(names: &[String]) -> String {
+    let shown: Vec<String> =
+        names.iter().take(2).map(|name| name.escape_debug().to_string()).collect();
+    if names.len() > shown.len() { shown.join(", ") + ", …" } else { shown.join(", ") }
+}
+
+/// `splits` under the classes called `names`, as they were `matched`; those of `whose` weights.
+pub(crate) fn under(
+    splits: Splits,
+    names: &[String],
+    matched: &ClassMatch,
+    whose: &str,
+) -> Result<Splits, Error> {
+    if !matched.unknown.is_empty() {
+        let (checkpoint, unknown, known) =
+            (whose.to_owned(), matched.unknown.clone(), names.to_vec());
+        return Err(WeightsError::UnknownClasses { checkpoint, unknown, known }.into());
+    }
+    if matched.is_identity() && splits.train.class_names() == names {
+        return Ok(splits);
+    }
+    Ok(splits.relabelled(names, matched)?)
 }
 
 /// Names of `count` classes: from the file, else as `recorded` in the run, else of the dataset of

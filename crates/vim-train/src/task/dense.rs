@@ -17,6 +17,8 @@ use super::without_data::WithoutData;
 use super::{Description, EvalSplit, Evaluation, Task, Tested, absent, batches};
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
+use crate::task::classes::as_begun;
+use crate::weights::record::{Recorded, RecordedData};
 
 /// Images of an evaluation that are shown.
 pub(super) const PICTURES: usize = 4;
@@ -147,16 +149,21 @@ impl<O: DenseObjective> Task for DenseTask<O> {
     const SCORES: &'static [ScoreKind] = O::SCORES;
     const PRIMARY: ScoreKind = O::PRIMARY;
 
-    fn open(config: &Config, device: &Device, comm: &Comm) -> Result<Self, Error> {
+    fn open(
+        config: &Config,
+        device: &Device,
+        comm: &Comm,
+        classes: &[String],
+    ) -> Result<Self, Error> {
         config.model.ssm.scan.resolve(device)?;
         config.train.precision.check(device)?;
-        let splits = vim_data::open::<O::Annotation>(&config.data, config.run.seed)?;
-        Ok(Self::new(config, splits, comm)?)
+        let splits = vim_data::open::<O::Annotation>(&config.data)?;
+        Ok(Self::new(config, as_begun(splits, classes, config)?, comm)?)
     }
 
     fn preflight(config: &Config) -> Result<(Option<Self>, Vec<String>), ConfigError> {
         let comm = Comm::single();
-        let splits = vim_data::dry_run::<O::Annotation>(&config.data, config.run.seed);
+        let splits = vim_data::dry_run::<O::Annotation>(&config.data);
         let task = match splits.map_err(ConfigError::of_data)? {
             Some(splits) => Some(Self::new(config, splits, &comm)?),
             None => {
@@ -179,6 +186,11 @@ impl<O: DenseObjective> Task for DenseTask<O> {
 
     fn class_names(&self) -> &[String] {
         self.splits.train.class_names()
+    }
+
+    fn record(&self) -> Option<Recorded> {
+        let data = RecordedData::of(&self.config.data, &self.splits);
+        Some(Recorded::of_run(&self.config, self.class_names(), data))
     }
 
     fn steps_per_epoch(&self) -> u64 {

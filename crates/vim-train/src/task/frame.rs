@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use burn::tensor::{Device, Tensor};
 use rayon::prelude::*;
 use vim_data::dense_ops::padding;
-use vim_data::{Batch, Pixels, Statistics, read_picture};
+use vim_data::{Batch, EVAL_CROP, EvalTransform, Pixels, Statistics, read_whole_picture};
 use vim_model::ImageSize;
 
 use super::batches;
+use crate::config::Config;
 use crate::error::Error;
 
 /// Image files as a classifier sees them.
@@ -16,6 +17,8 @@ pub(crate) struct Seer {
     /// Of the model's images, `[height, width]`.
     pub(crate) size: [usize; 2],
     statistics: Statistics,
+    /// `augment.eval_crop_ratio`.
+    crop: f64,
     device: Device,
 }
 
@@ -23,15 +26,25 @@ pub(crate) struct Seer {
 pub(crate) type Picture = Result<Vec<u8>, String>;
 
 impl Seer {
-    /// Of images of `size`, normalized by `statistics`, on `device`.
-    pub(crate) fn new(size: ImageSize, statistics: Statistics, device: &Device) -> Self {
-        Self { size: super::batches::sides(size), statistics, device: device.clone() }
+    /// Of images of `size`, cropped and normalized as `config` says, else as the original does it,
+    /// on `device`.
+    pub(crate) fn new(size: ImageSize, config: Option<&Config>, device: &Device) -> Self {
+        let (statistics, crop) = match config {
+            Some(config) => (config.data.statistics(), config.augment.eval_crop_ratio),
+            None => (Statistics::IMAGENET, EVAL_CROP),
+        };
+        Self { size: super::batches::sides(size), statistics, crop, device: device.clone() }
     }
 
     /// Reads images, resized and cropped as evaluation does.
     pub(crate) fn read(&self, paths: &[PathBuf]) -> Vec<Picture> {
-        let read = |path: &PathBuf| read_picture(path, self.size);
-        paths.par_iter().map(|path| read(path).map_err(|error| error.to_string())).collect()
+        let read = |path: &PathBuf| {
+            let pixels = read_whole_picture(path).map_err(|error| error.to_string())?;
+            let mut seen = vec![0; 3 * self.size[0] * self.size[1]];
+            EvalTransform::new(self.crop).apply(&pixels, self.size, &mut seen);
+            Ok(seen)
+        };
+        paths.par_iter().map(read).collect()
     }
 
     /// Those that could be read, normalized, `[B, 3, H, W]`; `None` if there are none.

@@ -29,6 +29,8 @@ use vim_run::signals::StopRequest;
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use crate::weights::place::Place;
+use crate::weights::record::Recorded;
+pub use init::InitFor;
 
 /// A model and its loss: the part of a task that a training step needs.
 ///
@@ -42,8 +44,12 @@ pub trait Objective {
     /// The model with initial weights drawn from `run.seed`.
     fn init(&self, device: &Device) -> Result<Self::Model, Error>;
 
-    /// The model with the weights of `train.init`, if set.
-    fn load_init(&self, device: &Device) -> Result<Option<InitWeights<Self::Model>>, Error>;
+    /// The model with the weights of `train.init`, if set, for the classes and images `of` the run.
+    fn load_init(
+        &self,
+        device: &Device,
+        of: &InitFor,
+    ) -> Result<Option<InitWeights<Self::Model>>, Error>;
 
     /// How the optimizer treats the parameter at `path`, a tensor with `rank` dimensions.
     fn placement(&self, path: &str, rank: usize) -> Placement;
@@ -111,7 +117,15 @@ pub trait Task: Sized {
 
     /// Opens the data for this rank of `comm`, and runs every check possible before training. The
     /// task may keep a handle of `comm`, for sums of its own within a pass or an evaluation.
-    fn open(config: &Config, device: &Device, comm: &Comm) -> Result<Self, Error>;
+    ///
+    /// `classes` are those of a run that goes on, by label, under which the data come by name; none
+    /// where the data alone say them.
+    fn open(
+        config: &Config,
+        device: &Device,
+        comm: &Comm,
+        classes: &[String],
+    ) -> Result<Self, Error>;
 
     /// The task without reading data, where the number of images is known without them; and a
     /// text for each file missing here, which may exist where the run starts.
@@ -126,6 +140,11 @@ pub trait Task: Sized {
     /// Names of the classes, by label; empty if there are no classes. A run records them.
     fn class_names(&self) -> &[String] {
         &[]
+    }
+
+    /// What checkpoints record of the weights' origin; `None` of a task that no configuration names.
+    fn record(&self) -> Option<Recorded> {
+        None
     }
 
     /// A warning about a setting that `device` does not support, if any.

@@ -12,7 +12,7 @@ use burn::tensor::Device;
 use serde::Serialize;
 use vim_data::BadSample;
 use vim_kernels::Implementation;
-use vim_run::checkpoint::{Content, Saver, Snapshot, Weights};
+use vim_run::checkpoint::{Content, PROVENANCE, Saver, Snapshot, Weights};
 use vim_run::metrics::{JsonlWriter, Picture, Prefix, ScoreKind, Scores, Sinks};
 use vim_run::signals::Stop;
 use vim_run::{ExitReason, ExitRecord, Log, RunDir, TIMING, printable};
@@ -328,6 +328,8 @@ impl Failure for TrainError {
 pub(super) struct Lead<'a> {
     pub(super) run: &'a RunDir,
     pub(super) saver: Saver,
+    /// What each checkpoint says of its weights' origin.
+    pub(super) record: Option<String>,
 }
 
 impl<T: Task> Trainer<'_, T> {
@@ -375,7 +377,10 @@ impl<T: Task> Trainer<'_, T> {
             let content = move || arrays.to_safetensors().map_err(|error| error.to_string());
             (name, Box::new(content) as Content)
         });
-        let (files, state) = (files.collect(), self.train.counters.clone());
+        let record = lead.record.clone().map(|text| {
+            (PROVENANCE, Box::new(move || Ok(text.into_bytes())) as Content)
+        });
+        let (files, state) = (files.chain(record).collect(), self.train.counters.clone());
         let snapshot = Snapshot { files, state, is_best, is_archived };
         lead.saver.start(snapshot, records.handle()?)?;
         self.records.save_stall += start.elapsed();

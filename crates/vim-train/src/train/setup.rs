@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use burn::module::Module;
 use vim_comm::{Comm, LibraryInfo};
-use vim_run::checkpoint::{self, Checkpoint, Checkpoints, Saver};
+use vim_run::checkpoint::{self, Checkpoint, Checkpoints, PROVENANCE, Saver};
 use vim_run::signals::StopRequest;
-use vim_run::{CLASSES, INIT, Log, RunDir, RunError, checkpoints_in};
+use vim_run::{INIT, Log, RunDir, RunError, checkpoints_in};
 
 use super::Trainer;
 use super::ranks::Rank;
@@ -22,8 +22,10 @@ use crate::device::{SelectedDevice, threads};
 use crate::error::Error;
 use crate::fatal::CrashGuard;
 use crate::run_folder::recorded_classes;
-use crate::task::{InitRecord, InitWeights, Model, Objective, Task};
+use crate::task::{InitFor, InitRecord, InitWeights, Model, Objective, Task};
 use crate::train::environment::Environment;
+use crate::weights::provenance::check_images;
+use crate::weights::record::Recorded;
 
 /// The checked parts of a run that need no folder.
 pub(super) struct ResolvedRun<T: Task> {
@@ -37,6 +39,8 @@ pub(super) struct ResolvedRun<T: Task> {
     pub(super) footprint: BatchFootprint,
     /// Set if the run starts now from the weights of `train.init`.
     pub(super) init: Option<InitWeights<Model<T>>>,
+    /// What rank 0 records with the weights.
+    pub(super) record: Option<Recorded>,
 }
 
 impl<T: Task> ResolvedRun<T> {
@@ -46,16 +50,38 @@ impl<T: Task> ResolvedRun<T> {
         threads::start(config.devices.threads)?;
         let chosen = rank.device(&config.devices)?;
         let comm = rank.join(config, &chosen)?;
-        let task = T::open(config, &chosen.device, &comm)?;
+        // A run that resumes has its weights in a checkpoint, and its classes beside them.
+        let folder = config.run_folder()?;
+        let begins = fresh || checkpoint::list(&checkpoints_in(&folder)).is_empty();
+        let classes = if begins { Vec::new() } else { recorded_classes(&folder)? };
+        let task = T::open(config, &chosen.device, &comm, &classes)?;
         let steps_per_epoch = task.steps_per_epoch();
         let (schedule, total_steps) = schedule(config, &task)?;
-        // A run that resumes has its weights in a checkpoint.
-        let starts = comm.rank() == 0
-            && (fresh || checkpoint::list(&checkpoints_in(&config.run_folder()?)).is_empty());
+        let record = if comm.rank() == 0 { task.record() } else { None };
         let device = chosen.device.clone().autodiff();
-        let init = if starts { task.objective().load_init(&device)? } else { None };
+        let init = if begins && comm.rank() == 0 {
+            let data = record.as_ref().and_then(|record| record.data.clone());
+            let of = InitFor {
+                classes: task.class_names().to_vec(),
+                data: data.unwrap_or_default(),
+                held_out: task.has_validation(),
+            };
+            task.objective().load_init(&device, &of)?
+        } else {
+            None
+        };
         let footprint = BatchFootprint::of(&config.train, task.mixes_pairs());
-        Ok(Self { chosen, comm, task, schedule, steps_per_epoch, total_steps, footprint, init })
+        Ok(Self {
+            chosen,
+            comm,
+            task,
+            schedule,
+            steps_per_epoch,
+            total_steps,
+            footprint,
+            init,
+            record,
+        })
     }
 }
 
@@ -86,13 +112,13 @@ impl<'a, T: Task> Trainer<'a, T> {
         guard: &'a CrashGuard,
     ) -> Result<Self, Error> {
         let ResolvedRun {
-            chosen, comm, task, schedule, steps_per_epoch, total_steps, init, ..
+            chosen, comm, task, schedule, steps_per_epoch, total_steps, init, record, ..
         } = resolved;
         let (on, kind) = (chosen.with_hardware(), chosen.kind());
         let nccl = comm.library();
         let environment = Environment::of_this_process(on.clone(), threads::count(), total_steps);
         run.write_environment(&Environment { nccl: nccl.clone(), ..environment })?;
-        record_classes(task.class_names(), run, log)?;
+        record_classes(task.class_names(), run)?;
         if let Some(aside) = run.moved_aside() {
             log.line(format!("the run that was here is now {}", aside.display()));
         }
@@ -122,8 +148,11 @@ impl<'a, T: Task> Trainer<'a, T> {
         for error in &latest.passed_over {
             log.line(format!("warning: {error}; passed over, and kept under another name"));
         }
-        if let Some(checkpoint) = latest.checkpoint {
+        if let Some(mut checkpoint) = latest.checkpoint {
             let source = checkpoint.path.display().to_string();
+            for change in changed_images(&mut checkpoint, record.as_ref(), config)? {
+                log.line(format!("warning: trained so far on other images: {change}"));
+            }
             train = train.restored(checkpoint, config, &device, &source)?;
             let counters = &mut train.counters;
             if counters.steps_per_epoch != steps_per_epoch {
@@ -219,7 +248,11 @@ impl<'a, T: Task> Trainer<'a, T> {
             task,
             device,
             comm,
-            lead: Some(Lead { run, saver: Saver::new(checkpoints) }),
+            lead: Some(Lead {
+                run,
+                saver: Saver::new(checkpoints),
+                record: record.map(|record| record.to_toml()),
+            }),
             log,
             guard,
             stop,
@@ -238,15 +271,31 @@ impl<'a, T: Task> Trainer<'a, T> {
     }
 }
 
-/// Records the names of the classes, unless they are recorded.
-fn record_classes(names: &[String], run: &RunDir, log: &Log) -> Result<(), Error> {
-    let recorded = recorded_classes(run.path())?;
-    if recorded.is_empty() && !names.is_empty() {
+/// Records the names of the classes, unless they are recorded. Of a run that goes on they are.
+fn record_classes(names: &[String], run: &RunDir) -> Result<(), Error> {
+    if !names.is_empty() && recorded_classes(run.path())? != names {
         run.write_classes(names)?;
-    } else if recorded != names {
-        log.line(format!("warning: the classes are no longer those recorded in {CLASSES}"));
     }
     Ok(())
+}
+
+/// What of the images is no longer as `checkpoint` records it: an error, unless
+/// `train.allow_changed_data` is set.
+fn changed_images(
+    checkpoint: &mut Checkpoint,
+    now: Option<&Recorded>,
+    config: &Config,
+) -> Result<Vec<String>, Error> {
+    let source = checkpoint.path.display().to_string();
+    // Checkpoints of earlier versions have none.
+    let Ok(text) = checkpoint.take(PROVENANCE) else { return Ok(Vec::new()) };
+    let recorded = Recorded::parse(&String::from_utf8_lossy(&text)).ok();
+    let (Some(recorded), Some(now)) =
+        (recorded.and_then(|recorded| recorded.data), now.and_then(|now| now.data.as_ref()))
+    else {
+        return Ok(Vec::new());
+    };
+    Ok(check_images(&source, &recorded, now, config.train.allow_changed_data)?)
 }
 
 /// Checks that a run stopped before its first checkpoint starts from the same weights again.

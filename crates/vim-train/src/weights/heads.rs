@@ -10,7 +10,8 @@ use vim_torch::StateDict;
 use crate::config::{Config, TaskKind};
 use crate::error::Error;
 use crate::weights::WeightsError;
-use crate::weights::source::{Origin, Recorded, WeightsSource};
+use crate::weights::record::Recorded;
+use crate::weights::source::{Origin, WeightsSource};
 
 /// What a task's models have on their backbone.
 pub trait Heads: Sized {
@@ -176,8 +177,11 @@ impl WeightsSource {
     pub fn record<H: Heads>(&self, described: &Described<H>) -> Recorded {
         let Described { heads, backbone, classes, .. } = described;
         let names = if self.classes.len() == *classes { &self.classes[..] } else { &[] };
-        let images = self.recorded.as_ref().and_then(|recorded| recorded.images);
-        Recorded { classes: names.to_vec(), images, ..heads.record(backbone) }
+        let (images, data) = match &self.recorded {
+            Some(recorded) => (recorded.images, recorded.data.clone()),
+            None => (None, None),
+        };
+        Recorded { classes: names.to_vec(), images, data, ..heads.record(backbone) }
     }
 
     /// The model of `described` with these weights.

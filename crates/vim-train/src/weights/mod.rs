@@ -2,6 +2,8 @@
 
 pub mod heads;
 pub mod place;
+pub mod provenance;
+pub mod record;
 pub mod source;
 
 use std::path::PathBuf;
@@ -79,6 +81,52 @@ pub enum WeightsError {
         why: String,
     },
 
+    /// Weights are asked for otherwise than they were trained.
+    #[error(
+        "{checkpoint} was trained otherwise: {}; use the weights as they were trained, or allow the difference: {allow}",
+        differences.join(", ")
+    )]
+    NotAsTrained {
+        /// Whose weights.
+        checkpoint: String,
+        /// Keys with the recorded and the requested value.
+        differences: Vec<String>,
+        /// The flags or the key that allow it.
+        allow: String,
+    },
+
+    /// The data's classes are not those that the weights were trained for.
+    #[error("{checkpoint} does not know {}: {}; it knows {}", counted(unknown), listed(unknown), listed(known))]
+    UnknownClasses {
+        /// Whose weights.
+        checkpoint: String,
+        /// Names of classes that it was not trained for.
+        unknown: Vec<String>,
+        /// Names of those that it was.
+        known: Vec<String>,
+    },
+
+    /// The data of a run that goes on lack classes that it was trained for.
+    #[error("{checkpoint} was trained for {} that the data lack: {}; give it the data that it began with", counted(missing), listed(missing))]
+    MissingClasses {
+        /// Whose weights.
+        checkpoint: String,
+        /// Their names.
+        missing: Vec<String>,
+    },
+
+    /// A run would go on with images that it was not trained on.
+    #[error(
+        "{checkpoint} was trained on other images: {}; give it those, or set train.allow_changed_data = true to go on with these",
+        changes.join("; ")
+    )]
+    OtherImages {
+        /// Of which run.
+        checkpoint: String,
+        /// What changed.
+        changes: Vec<String>,
+    },
+
     /// A parameter without a counterpart in the original.
     #[error(
         "{checkpoint} cannot be exported: the original has no counterpart of {path} (ssm.a = \"full\")"
@@ -93,10 +141,10 @@ pub enum WeightsError {
 
 impl Failure for WeightsError {
     fn exit_code(&self) -> u8 {
-        if matches!(self, Self::Unreadable { source: ReadError::Io(_), .. }) {
-            code::IO
-        } else {
-            code::DATA
+        match self {
+            Self::Unreadable { source: ReadError::Io(_), .. } => code::IO,
+            Self::NotAsTrained { .. } => code::CONFIG,
+            _ => code::DATA,
         }
     }
 
@@ -108,4 +156,24 @@ impl Failure for WeightsError {
 fn places(mismatch: &StateDictMismatch) -> String {
     let count = mismatch.lines().len();
     format!("{count} place{}", if count == 1 { "" } else { "s" })
+}
+
+/// A number of classes in words.
+fn counted(classes: &[String]) -> String {
+    match classes.len() {
+        1 => "1 class".to_owned(),
+        count => format!("{count} classes"),
+    }
+}
+
+/// Names of classes, cut after some.
+fn listed(classes: &[String]) -> String {
+    const SHOWN: usize = 20;
+    let shown: Vec<String> =
+        classes.iter().take(SHOWN).map(|name| name.escape_debug().to_string()).collect();
+    let more = match classes.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    shown.join(", ") + &more
 }

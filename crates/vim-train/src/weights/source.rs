@@ -5,12 +5,8 @@ use std::fs::File;
 use std::io::{BufReader, Cursor};
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-use vim_data::{AugmentPreset, DataConfig, DatasetKind, DenseRecipe, Normalize, Recipe};
-use vim_dense::SegmenterConfig;
-use vim_dense::detection::DetectorConfig;
-use vim_model::{ClassToken, LoadOptions, LoadReport, Preset, Resize, SsmConfig, VimConfig, infer};
-use vim_run::checkpoint::{Checkpoint, Selection, Weights, best_step, select};
+use vim_model::{ClassToken, LoadOptions, LoadReport, Resize, infer};
+use vim_run::checkpoint::{Checkpoint, PROVENANCE, Selection, Weights, best_step, select};
 use vim_run::checkpoints_in;
 use vim_torch::{Checkpoint as Arrays, Format, Item, ReadError, Section, read_checkpoint};
 
@@ -19,101 +15,7 @@ use crate::error::Error;
 use crate::run_folder::{recorded_classes, recorded_config};
 use crate::weights::WeightsError;
 use crate::weights::place::Place;
-
-/// Key of the model's description beside the arrays in this program's files.
-pub const METADATA_KEY: &str = "vim_train";
-
-/// The model as recorded in this program's files: sections of a configuration, and of the weights
-/// of a run what else `predict` needs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Recorded {
-    /// The names of the classes by label, as the run recorded them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub classes: Vec<String>,
-    /// `[model]`, with every effective key set.
-    pub model: VimConfig,
-    /// `[ssm]`.
-    pub ssm: SsmConfig,
-    /// `[segmentation]` of a segmenter, with every effective key set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub segmentation: Option<SegmenterConfig>,
-    /// `[detection]` of a detector, with every key set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub detection: Option<DetectorConfig>,
-    /// The images of the run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub images: Option<RecordedImages>,
-}
-
-/// How a run showed images to its model in evaluation, without where they were.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RecordedImages {
-    /// `data.dataset`.
-    pub dataset: DatasetKind,
-    /// `data.normalize`.
-    pub normalize: Normalize,
-    /// `[pairs]` of a segmenter.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pairs: Option<DenseRecipe>,
-}
-
-impl RecordedImages {
-    fn of(config: &Config) -> Self {
-        let pairs = config.effective().pairs;
-        Self { dataset: config.data.dataset, normalize: config.data.normalize, pairs }
-    }
-}
-
-impl Recorded {
-    /// The sections that describe `config`, without heads.
-    pub fn of(config: &VimConfig) -> Self {
-        let model = VimConfig { preset: Preset::default(), ..config.effective() };
-        Self {
-            classes: Vec::new(),
-            model,
-            ssm: config.ssm,
-            segmentation: None,
-            detection: None,
-            images: None,
-        }
-    }
-
-    /// Those in a file's metadata, if this version understands them.
-    fn parse(text: &str) -> Option<Self> {
-        toml::from_str(text).ok()
-    }
-
-    /// The model, or what the heads of a segmenter or a detector are on.
-    pub fn vim(&self) -> VimConfig {
-        VimConfig { ssm: self.ssm, ..self.model.clone() }
-    }
-
-    /// A configuration that shows images to the model as its run did, if they are recorded and
-    /// all of it is valid.
-    fn config(&self) -> Option<Config> {
-        let RecordedImages { dataset, normalize, pairs } = self.images?;
-        let config = Config {
-            model: self.vim(),
-            ssm: self.ssm,
-            data: DataConfig { dataset, normalize, ..DataConfig::default() },
-            // Other tasks allow no other one, and only training has one.
-            augment: Recipe::preset(AugmentPreset::None),
-            pairs,
-            ..Config::default()
-        };
-        let config = config.with_heads(self.segmentation.clone(), self.detection.clone());
-        config.validate().is_ok().then_some(config)
-    }
-
-    /// As TOML.
-    ///
-    /// # Panics
-    ///
-    /// Never: every section has a TOML form.
-    pub fn to_toml(&self) -> String {
-        toml::to_string(self).expect("invariant: a section has a TOML form")
-    }
-}
+use crate::weights::record::{METADATA_KEY, Recorded, RecordedData};
 
 /// Origin of a model's description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,7 +97,8 @@ impl WeightsSource {
                 checkpoint.state.step
             )
         });
-        Ok(Self { note, ..Self::of_checkpoint(checkpoint, section, Some(run))? })
+        let source = Self::of_checkpoint(checkpoint, section, Some(run))?;
+        Ok(Self { note: note.or(source.note), ..source })
     }
 
     fn open_file(path: &Path, section: Section) -> Result<Self, Error> {
@@ -207,8 +110,7 @@ impl WeightsSource {
         let mut hasher = blake3::Hasher::new();
         let hashed = File::open(path).and_then(|file| hasher.update_reader(file).map(|_| ()));
         hashed.map_err(|error| unread(ReadError::Io(error)))?;
-        // A description that this version cannot read must not hide the arrays.
-        let recorded = arrays.about.get(METADATA_KEY).and_then(|text| Recorded::parse(text));
+        let (recorded, note) = read_record(arrays.about.get(METADATA_KEY).map(String::as_str));
         let blake3 = hasher.finalize().to_hex().to_string();
         let weights = kind(section);
         Ok(Self {
@@ -220,7 +122,7 @@ impl WeightsSource {
             weights,
             step: None,
             blake3,
-            note: None,
+            note,
         })
     }
 
@@ -246,21 +148,23 @@ impl WeightsSource {
         // Both files hold one set of arrays.
         let arrays = read_checkpoint(Cursor::new(bytes), Section::Model)
             .map_err(|source| WeightsError::Unreadable { path: name.clone(), source })?;
-        let classes = run.map_or(Ok(Vec::new()), recorded_classes)?;
-        let run = run.and_then(|run| recorded_config(run).ok());
-        let recorded = run.as_ref().map(|run| {
-            let (segmentation, detection) = run.heads();
-            Recorded {
-                classes: classes.clone(),
-                model: run.model.clone(),
-                ssm: run.model.ssm,
-                segmentation,
-                detection,
-                images: Some(RecordedImages::of(run)),
-            }
-        });
+        let record = checkpoint.take(PROVENANCE).ok();
+        let (recorded, note) =
+            read_record(record.as_deref().map(String::from_utf8_lossy).as_deref());
+        let config = run.and_then(|run| recorded_config(run).ok());
+        // Checkpoints of earlier versions have none; what their runs record says the same.
+        let derived = |config: &Config| -> Result<Recorded, Error> {
+            let classes = run.map_or(Ok(Vec::new()), recorded_classes)?;
+            Ok(Recorded::of_run(config, &classes, RecordedData::of_config(&config.data)))
+        };
+        let recorded = match (recorded, &config) {
+            (None, Some(config)) => Some(derived(config)?),
+            (recorded, _) => recorded,
+        };
+        let classes = recorded.as_ref().map_or_else(Vec::new, |recorded| recorded.classes.clone());
+        let run = config.or_else(|| recorded.as_ref()?.config());
         let step = Some(checkpoint.state.step);
-        Ok(Self { name, arrays, recorded, run, classes, weights, step, blake3, note: None })
+        Ok(Self { name, arrays, recorded, run, classes, weights, step, blake3, note })
     }
 
     /// Rows and columns of the patches that the positions of the weights are of, if recorded.
@@ -277,13 +181,6 @@ impl WeightsSource {
             Some(recorded) => Some(recorded.model.class_token),
             None => Some(infer(&self.arrays.state).ok()?.config.class_token),
         }
-    }
-
-    /// A warning if the weights were trained with another method than `ours`.
-    pub fn other_method(&self, ours: &str) -> Option<String> {
-        let theirs = self.recorded.as_ref()?.vim().method_label();
-        (theirs != ours)
-            .then(|| format!("warning: these weights were trained with {theirs}, not {ours}"))
     }
 
     /// Says on stderr what the user should know of these weights, and of the differences that
@@ -323,6 +220,21 @@ impl WeightsSource {
             "{} ({format}{entry}{wrappers}; {tensors} tensors, {numbers} numbers in {types})",
             self.name
         )
+    }
+}
+
+/// The record in `text`, or a note if this version cannot read it: it must not hide the arrays.
+fn read_record(text: Option<&str>) -> (Option<Recorded>, Option<String>) {
+    match text.map(Recorded::parse) {
+        None => (None, None),
+        Some(Ok(recorded)) => (Some(recorded), None),
+        Some(Err(error)) => {
+            let why = error.message().trim().replace('\n', ", ");
+            let note = format!(
+                "the record of these weights cannot be read, and is as if there were none: {why}"
+            );
+            (None, Some(note))
+        }
     }
 }
 

@@ -23,6 +23,7 @@ mod layers;
 mod nodes;
 mod packed;
 mod predict;
+mod provenance;
 mod profile;
 mod rank_mistakes;
 mod rank_tools;

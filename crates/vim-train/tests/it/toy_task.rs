@@ -76,7 +76,7 @@ impl Objective for PixelLoss {
         })
     }
 
-    fn load_init(&self, _: &Device) -> Result<Option<InitWeights<PixelModel>>, Error> {
+    fn load_init(&self, _: &Device, _: &InitFor) -> Result<Option<InitWeights<PixelModel>>, Error> {
         Ok(None)
     }
 

@@ -20,11 +20,13 @@ use crate::device::threads;
 use crate::error::Error;
 use crate::output::bar::Bar;
 use crate::output::{check_free, confusion, print, print_json};
-use crate::run_folder::check_same_model_and_data;
 use crate::task::EvalSplit;
+use crate::task::classes::as_trained;
 use crate::task::kinds::with_task;
 use crate::task::named::{EvalOptions, Evaluating, NamedTask, Report as _, check_flags};
-use crate::weights::place::{Place, selection};
+use crate::weights::place::Place;
+use crate::weights::provenance::{Remarks, Use};
+use crate::weights::record::{Recorded, RecordedData};
 use crate::weights::source::WeightsSource;
 
 const EXAMPLES: &str = "\
@@ -142,23 +144,33 @@ struct EvalReport<'a, R> {
     split: &'static str,
     #[serde(flatten)]
     report: &'a R,
+    #[serde(flatten)]
+    remarks: &'a Remarks,
 }
 
 fn evaluate<T: NamedTask>(args: &EvalArgs, subject: Subject) -> Result<(), Error> {
     check_flags::<T>(&args.options.given())?;
     let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
-    let Subject { config, run, weights } = subject;
+    let Subject { config, weights } = subject;
     threads::start(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
-    let splits = T::splits(&config)?;
+    let source = WeightsSource::open(&weights, args.take.section())?;
+    let options = args.take.options();
+    let (splits, by_number) = match options.head {
+        // The head is of the data's classes.
+        true => (T::splits(&config)?, None),
+        false => as_trained(T::splits(&config)?, &source)?,
+    };
+    let now = Recorded::of_run(&config, &[], RecordedData::of(&config.data, &splits));
+    let what = Use::Evaluate { held_out: args.split == EvalSplit::Val };
+    let mut remarks = source.check_use(&now, what, &args.take.allowed())?;
+    remarks.assumed.extend(by_number);
     let classes = splits.train.num_classes();
     let split = match args.split {
         EvalSplit::Test => splits.test,
         EvalSplit::Val => splits.val.ok_or_else(no_validation)?,
     };
-    check_weights_of_run(args, &run, &config)?;
-    let source = WeightsSource::open(&weights, args.take.section())?;
-    let options = args.take.options();
+    remarks.classes_without_images = split.empty_classes();
     let described = source.described::<T::Heads>(Some(&config), Some(classes))?;
     let (model, loaded) = source.model(&described, &chosen.device, options)?;
     source.say_notes(&loaded, options);
@@ -188,7 +200,8 @@ fn evaluate<T: NamedTask>(args: &EvalArgs, subject: Subject) -> Result<(), Error
     report.write(&split, &args.options, &title)?;
     if args.json {
         let (weights, step) = (weights.name(), *step);
-        return print_json(&EvalReport { checkpoint, weights, step, split: name, report: &report });
+        let (split, report, remarks) = (name, &report, &remarks);
+        return print_json(&EvalReport { checkpoint, weights, step, split, report, remarks });
     }
     let step = step.map_or_else(String::new, |step| format!(" (step {step})"));
     let average = match weights {
@@ -196,7 +209,11 @@ fn evaluate<T: NamedTask>(args: &EvalArgs, subject: Subject) -> Result<(), Error
         Weights::Ema => ", moving average of the weights",
     };
     print(&format!("checkpoint {checkpoint}{step}{average}"))?;
-    report.lines(name).iter().try_for_each(|line| print(line))
+    let mut lines = report.lines(name);
+    if let Some(result) = lines.first_mut() {
+        result.push_str(&remarks.suffix());
+    }
+    lines.iter().try_for_each(|line| print(line))
 }
 
 /// There is nothing to evaluate on.
@@ -206,22 +223,9 @@ fn no_validation() -> Error {
     )
 }
 
-/// Checks that the weights of a run are evaluated as they were trained: another method,
-/// normalisation or seed changes the result but not the weights' shapes. For a checkpoint given by
-/// its folder the caller is responsible.
-fn check_weights_of_run(args: &EvalArgs, run: &Path, config: &Config) -> Result<(), Error> {
-    let is_of_run = args.checkpoint.as_ref().is_none_or(|which| selection(which).is_some());
-    if is_of_run && run.is_dir() {
-        check_same_model_and_data(run, config)?;
-    }
-    Ok(())
-}
-
 /// What is evaluated.
 struct Subject {
     config: Config,
-    /// The folder of the run that the configuration is of.
-    run: PathBuf,
     weights: Place,
 }
 
@@ -247,5 +251,5 @@ fn subject(path: &Path, args: &EvalArgs) -> Result<Subject, Error> {
         Some(which) => Place::find(which, &config.run.root, Some(&run))?,
         None => weights,
     };
-    Ok(Subject { config, run, weights })
+    Ok(Subject { config, weights })
 }

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Tensor;
 use clap::Args;
-use serde_json::json;
-use vim_data::Statistics;
+use serde_json::{Value, json};
 use vim_model::{FeatureError, Vim};
 
 use super::images::{ModelArgs, Subject, Walk, images};
@@ -108,7 +107,7 @@ pub(crate) fn run(args: &FeaturesArgs) -> Result<(), Error> {
 fn write<T: NamedTask>(args: &FeaturesArgs, subject: &Subject) -> Result<(), Error> {
     let output = &args.output;
     let paths = images(&args.images)?;
-    let described = args.model.describe::<T>(subject)?;
+    let (described, remarks) = args.model.describe::<T>(subject)?;
     let device = args.model.device(subject.given.as_ref())?.device;
     let model = args.model.load::<T>(subject, &described, &device)?;
     let Some(model) = T::into_classifier(model) else {
@@ -118,8 +117,7 @@ fn write<T: NamedTask>(args: &FeaturesArgs, subject: &Subject) -> Result<(), Err
             T::Heads::WHAT
         )));
     };
-    let by = subject.around().map_or(Statistics::IMAGENET, |config| config.data.statistics());
-    let seer = Seer::new(model.config().image_size, by, &device);
+    let seer = Seer::new(model.config().image_size, subject.around(), &device);
     let layers = blocks(&model, &args.layers)?;
     let name = |layer: &usize| match layers.len() {
         1 => "features".to_owned(),
@@ -153,17 +151,24 @@ fn write<T: NamedTask>(args: &FeaturesArgs, subject: &Subject) -> Result<(), Err
     if args.json {
         let arrays = arrays.iter().map(|(name, shape)| (name.clone(), json!(shape)));
         let arrays: serde_json::Map<String, serde_json::Value> = arrays.collect();
-        print_json(&json!({
+        let mut report = json!({
             "output": output.display().to_string(),
             "checkpoint": subject.source.name,
             "images": kept.len(),
             "layers": layers,
             "arrays": arrays,
-        }))?;
+        });
+        if let (Some(report), Ok(Value::Object(remarks))) =
+            (report.as_object_mut(), serde_json::to_value(&remarks))
+        {
+            report.extend(remarks);
+        }
+        print_json(&report)?;
     } else {
         let arrays: Vec<String> =
             arrays.iter().map(|(name, shape)| format!("{name} {shape:?}")).collect();
-        print(&format!("wrote {}: {}", output.display(), arrays.join(", ")))?;
+        let (output, remarks) = (output.display(), remarks.suffix());
+        print(&format!("wrote {output}: {}{remarks}", arrays.join(", ")))?;
     }
     walk.end()
 }

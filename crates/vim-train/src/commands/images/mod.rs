@@ -19,6 +19,7 @@ use crate::task::kinds::task_of;
 use crate::task::named::NamedTask;
 use crate::weights::heads::{Described, Heads as _};
 use crate::weights::place::Place;
+use crate::weights::provenance::{Remarks, Use};
 use crate::weights::source::WeightsSource;
 
 pub(super) use files::images;
@@ -60,11 +61,11 @@ impl ModelArgs {
         Ok(Subject { source, given, task })
     }
 
-    /// The model of the weights, whose task is `T`; says what had to be assumed.
+    /// The model of the weights, whose task is `T`, and what the answers must say of it.
     pub(super) fn describe<T: NamedTask>(
         &self,
         subject: &Subject,
-    ) -> Result<Described<T::Heads>, Error> {
+    ) -> Result<(Described<T::Heads>, Remarks), Error> {
         let source = &subject.source;
         if T::NEEDS_CONFIG && subject.around().is_none() {
             let what = T::Heads::WHAT;
@@ -72,14 +73,20 @@ impl ModelArgs {
                 "is a {what}: give --config, which says how images are shown to it"
             )));
         }
-        let described = source.described::<T::Heads>(subject.given.as_ref(), None)?;
+        let given = subject.given.as_ref();
+        let described = source.described::<T::Heads>(given, None)?;
+        let mut remarks = source.check_described(given, Use::Predict, &self.take.allowed())?;
         if let Some(assumed) = &described.assumed {
             eprintln!(
                 "note: the model is inferred from the shapes, assuming {assumed}; --config says \
                  otherwise"
             );
+            remarks.assumed.push(assumed.clone());
         }
-        Ok(described)
+        if subject.around().is_none() {
+            remarks.assumed.push("normalization by ImageNet's statistics".to_owned());
+        }
+        Ok((described, remarks))
     }
 
     /// The device of the command line, else of the configuration that was `given`.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 use vim_comm::Comm;
-use vim_data::{Class, DatasetKind, LoaderConfig, Pixels, Split, Statistics};
+use vim_data::{Class, DatasetKind, LoaderConfig, Pixels, Split};
 use vim_model::Vim;
 use vim_run::metrics::Scores;
 use vim_run::storage::{Disk, replace};
@@ -88,8 +88,7 @@ impl NamedTask for Classification {
         model: Vim,
         of: &Predicting<'_>,
     ) -> Result<impl Fn(&[PathBuf]) -> Result<Vec<Result<Answer, String>>, Error>, Error> {
-        let by = of.config.map_or(Statistics::IMAGENET, |config| config.data.statistics());
-        let seer = Seer::new(model.config().image_size, by, of.device);
+        let seer = Seer::new(model.config().image_size, of.config, of.device);
         let top = of.options.top.unwrap_or(TOP);
         let with_thumbnails = of.options.format()? == Some(Format::Html);
         let names = of.names.to_vec();

@@ -19,14 +19,15 @@ use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
 
 use super::{
-    Description, Draw, EvalSplit, Evaluation, InitRecord, InitWeights, Objective, Placement, Task,
-    Tested, absent, batches,
+    Description, Draw, EvalSplit, Evaluation, InitWeights, Objective, Placement, Task, Tested,
+    absent, batches,
 };
 use crate::config::{Config, ConfigError, LossKind};
 use crate::error::Error;
 use crate::task::without_data::{self, Forward, Pass, WithoutData};
-use crate::weights::place::Place;
-use crate::weights::source::{WeightsSource, notes};
+use crate::task::classes::as_begun;
+use crate::task::init::{InitFor, init_weights};
+use crate::weights::record::{Recorded, RecordedData};
 pub use batch::{Mixed, Targets, cross_entropy};
 use batch::{bce, check_threshold, target_loss, to_tensors};
 use evaluate::evaluate;
@@ -73,20 +74,12 @@ impl Objective for Classifier {
     }
 
     /// For fine-tuning, the head may have other classes and the positions another grid.
-    fn load_init(&self, device: &Device) -> Result<Option<InitWeights<Vim>>, Error> {
-        let train = &self.config.train;
-        let Some(path) = &train.init else { return Ok(None) };
-        let resize = Some(train.init_pos_embed);
-        let options = LoadOptions { head: true, resize, ..LoadOptions::default() };
-        let place = Place::find(path, &self.config.run.root, None)?;
-        let source = WeightsSource::open(&place, None)?;
-        let (model, report) = source.load::<LinearHead>(self.init(device)?, options)?;
-        let notes = notes(&report, options);
-        let mut lines = vec![format!("init {}, BLAKE3 {}", source.summary(), source.blake3)];
-        lines.extend(source.note.iter().chain(&notes).map(|note| format!("init: {note}")));
-        lines.extend(source.other_method(&model.config().method_label()));
-        let record = InitRecord { name: source.name, blake3: source.blake3, notes };
-        Ok(Some(InitWeights { model, record, lines }))
+    fn load_init(
+        &self,
+        device: &Device,
+        of: &InitFor,
+    ) -> Result<Option<InitWeights<Vim>>, Error> {
+        init_weights::<LinearHead>(self, &self.config, of, device)
     }
 
     fn placement(&self, path: &str, rank: usize) -> Placement {
@@ -212,15 +205,20 @@ impl Task for Classification {
     const SCORES: &'static [ScoreKind] = evaluate::SCORES;
     const PRIMARY: ScoreKind = evaluate::TOP1;
 
-    fn open(config: &Config, device: &Device, comm: &Comm) -> Result<Self, Error> {
+    fn open(
+        config: &Config,
+        device: &Device,
+        comm: &Comm,
+        classes: &[String],
+    ) -> Result<Self, Error> {
         config.model.ssm.scan.resolve(device)?;
         config.train.precision.check(device)?;
-        let splits = vim_data::open::<Class>(&config.data, config.run.seed)?;
-        Ok(Self::new(config, splits, comm)?)
+        let splits = vim_data::open::<Class>(&config.data)?;
+        Ok(Self::new(config, as_begun(splits, classes, config)?, comm)?)
     }
 
     fn preflight(config: &Config) -> Result<(Option<Self>, Vec<String>), ConfigError> {
-        let splits = vim_data::dry_run::<Class>(&config.data, config.run.seed)
+        let splits = vim_data::dry_run::<Class>(&config.data)
             .map_err(ConfigError::of_data)?;
         let task = match splits {
             Some(splits) => Some(Self::new(config, splits, &Comm::single())?),
@@ -282,6 +280,12 @@ impl Task for Classification {
 
     fn class_names(&self) -> &[String] {
         self.splits.train.class_names()
+    }
+
+    fn record(&self) -> Option<Recorded> {
+        let config = &self.classifier.config;
+        let data = RecordedData::of(&config.data, &self.splits);
+        Some(Recorded::of_run(config, self.class_names(), data))
     }
 
     fn device_warning(&self, model: &Vim, device: &Device) -> Option<String> {

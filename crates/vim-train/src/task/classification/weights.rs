@@ -10,7 +10,8 @@ use vim_torch::StateDict;
 use crate::config::{Config, TaskKind};
 use crate::error::Error;
 use crate::weights::heads::{Heads, Original, PATCHES, in_the_way};
-use crate::weights::source::{METADATA_KEY, Recorded, WeightsSource};
+use crate::weights::record::{METADATA_KEY, Recorded};
+use crate::weights::source::WeightsSource;
 
 /// The linear layer on a classifier's backbone.
 #[derive(Clone, Copy, Debug)]

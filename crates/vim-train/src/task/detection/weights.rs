@@ -11,7 +11,8 @@ use vim_torch::StateDict;
 use crate::config::{Config, TaskKind};
 use crate::error::Error;
 use crate::weights::heads::{Heads, Original};
-use crate::weights::source::{METADATA_KEY, Recorded, WeightsSource};
+use crate::weights::record::{METADATA_KEY, Recorded};
+use crate::weights::source::WeightsSource;
 
 /// What begins the backbone's names, and what is called so: the weight of the last layer of the
 /// masks, and the bias of the first layer of a stage's features; in the original, and here.

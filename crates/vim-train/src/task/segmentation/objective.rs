@@ -11,7 +11,7 @@ use vim_model::{Cost, DecayGroups, ImageSize, ModelError};
 
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
-use crate::task::init::init_weights;
+use crate::task::init::{InitFor, init_weights};
 use crate::task::without_data::{self, Forward, Pass, WithoutData};
 use crate::task::{Draw, InitWeights, Objective, Placement};
 
@@ -82,8 +82,12 @@ impl Objective for PixelClassifier {
     }
 
     /// From a segmenter of the same shape, or the backbone alone from a classifier.
-    fn load_init(&self, device: &Device) -> Result<Option<InitWeights<Segmenter>>, Error> {
-        init_weights::<SegmenterConfig>(self, &self.config, device)
+    fn load_init(
+        &self,
+        device: &Device,
+        of: &InitFor,
+    ) -> Result<Option<InitWeights<Segmenter>>, Error> {
+        init_weights::<SegmenterConfig>(self, &self.config, of, device)
     }
 
     fn placement(&self, path: &str, rank: usize) -> Placement {

@@ -10,7 +10,8 @@ use vim_torch::StateDict;
 use crate::config::{Config, TaskKind};
 use crate::error::Error;
 use crate::weights::heads::{Heads, Original};
-use crate::weights::source::{METADATA_KEY, Recorded, WeightsSource};
+use crate::weights::record::{METADATA_KEY, Recorded};
+use crate::weights::source::WeightsSource;
 
 impl Heads for SegmenterConfig {
     type Model = Segmenter;

@@ -200,7 +200,7 @@ impl<const JOINT: bool> Objective for Product<JOINT> {
         Ok(Factor { factor: Param::from_tensor(Tensor::from_floats([FACTOR as f32], device)) })
     }
 
-    fn load_init(&self, _: &Device) -> Result<Option<InitWeights<Factor>>, Error> {
+    fn load_init(&self, _: &Device, _: &InitFor) -> Result<Option<InitWeights<Factor>>, Error> {
         Ok(None)
     }
 
