@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{
-    Bench, assert_code, assert_says, json_lines, read_json, repository, send, set, stderr, stdout,
+    Bench, assert_code, assert_says, json_lines, parsed, read_json, repository, send, set, stderr,
+    stdout,
 };
 
 /// What has a state of its own, or draws.
@@ -113,7 +114,7 @@ fn shards_are_printed_with_what_they_follow_from() {
     has(&plan("two", &["--resume", "must"]), kept);
     has(&log("two", &["--resume", "must"]), kept);
     let output = bench.train("two", &["--resume", "must", "--dry-run", "--json"]);
-    let plan = serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap();
+    let plan = parsed(&output);
     assert_eq!((&plan["shards"], &plan["shards_from"]), (&2.into(), &"record".into()));
 }
 

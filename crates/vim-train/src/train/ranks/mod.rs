@@ -86,7 +86,8 @@ impl Role {
             // A signal ends the wait on all nodes.
             stop.defer();
         }
-        let nodes = place.meet(config, devices.len().max(1), asked.map(|asked| asked.count), stop)?;
+        let nodes =
+            place.meet(config, devices.len().max(1), asked.map(|asked| asked.count), stop)?;
         let world: usize = nodes.iter().map(|node| node.ranks).sum();
         // Node 0's number is that of all.
         let shards = match nodes[0].shards {
