@@ -48,7 +48,7 @@ pub(super) enum Refusal {
 }
 
 impl ClassAxis<'_> {
-    /// The shape that the file's array must have, which has `length` along the dimension of classes.
+    /// The shape that the file's array must have, with `length` along the dimension of classes.
     pub(super) fn shape_of(&self, length: usize) -> Vec<usize> {
         let mut shape = self.expected.to_vec();
         if let Some(classes) = shape.get_mut(self.axis) {
