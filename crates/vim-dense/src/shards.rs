@@ -16,8 +16,8 @@ use vim_comm::{Comm, CommError, TreeSum};
 /// further handle.
 ///
 /// Numbers are added in the order of [`TreeSum`], so that a run of one number of shards has the
-/// same bytes on any number of ranks that [`vim_comm::same_order`] allows. Every rank has as many shards, and makes the same
-/// calls in the same order.
+/// same bytes on any number of ranks that [`vim_comm::same_order`] allows. Every rank has as many
+/// shards, and makes the same calls in the same order.
 #[derive(Clone, Debug)]
 pub struct ShardSum {
     comm: Comm,

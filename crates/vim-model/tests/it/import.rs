@@ -37,7 +37,7 @@ fn a_layer_too_many_is_missing_from_the_file() {
         assert!(missing.contains(&(key.to_owned(), shape.to_vec())), "{key} in {missing:?}");
     }
     assert_eq!((unexpected.len(), wrong_shape.len(), unreadable.len()), (0, 0, 0));
-    assert!(grid.is_empty(), "{grid:?}");
+    assert!(grid.is_empty() && rows.is_empty(), "{grid:?}, {rows:?}");
 }
 
 #[test]

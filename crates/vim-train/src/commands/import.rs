@@ -117,7 +117,7 @@ impl TakeArgs {
         self.which.section()
     }
 
-    pub(crate) fn options(&self) -> LoadOptions {
+    pub(crate) fn options(&self) -> LoadOptions<'static> {
         LoadOptions {
             head: self.allow.contains(&Allowed::Head),
             missing: self.allow_missing,
