@@ -35,7 +35,7 @@ impl DenseNaming {
         model: M,
         config: &VimConfig,
         state: &StateDict,
-        options: LoadOptions,
+        options: LoadOptions<'_>,
     ) -> Result<(M, LoadReport), Box<StateDictMismatch>> {
         let is_ours = state.iter().any(|(key, _)| key.starts_with(self.ours));
         let rope = format!("{}rope.", self.backbone);
@@ -93,7 +93,7 @@ macro_rules! weights_by_name {
             pub fn load(
                 self,
                 state: &vim_torch::StateDict,
-                options: vim_model::LoadOptions,
+                options: vim_model::LoadOptions<'_>,
             ) -> Result<(Self, vim_model::LoadReport), Box<vim_model::StateDictMismatch>> {
                 let (naming, config) = ($naming(&self), self.backbone_config().clone());
                 naming.load(self, &config, state, options)
@@ -112,7 +112,7 @@ macro_rules! weights_by_name {
             pub fn load_backbone(
                 mut self,
                 state: &vim_torch::StateDict,
-                options: vim_model::LoadOptions,
+                options: vim_model::LoadOptions<'_>,
             ) -> Result<(Self, vim_model::LoadReport), Box<vim_model::StateDictMismatch>> {
                 let (backbone, report) = self.backbone.clone().load(state, options)?;
                 self.backbone = backbone;

@@ -15,9 +15,9 @@ use vim_comm::{Comm, CommError, TreeSum};
 /// Sums over the shards of a micro-batch: those of this rank, and those of all ranks. A clone is a
 /// further handle.
 ///
-/// Numbers are added in the order of [`TreeSum`], so that a run has the same bytes on any number of
-/// ranks that [`vim_comm::same_order`] allows. Every rank has as many shards, and makes the same
-/// calls in the same order.
+/// Numbers are added in the order of [`TreeSum`], so that a run of one number of shards has the
+/// same bytes on any number of ranks that [`vim_comm::same_order`] allows. Every rank has as many
+/// shards, and makes the same calls in the same order.
 #[derive(Clone, Debug)]
 pub struct ShardSum {
     comm: Comm,

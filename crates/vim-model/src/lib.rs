@@ -61,7 +61,7 @@ pub use rope::RopeTable;
 pub use taps::{LastTap, Tapped, Taps};
 pub use vim::Vim;
 pub use weights::{
-    ImportError, InferError, Inferred, LoadOptions, LoadReport, NamedArrays, Names, Naming,
-    PendingArrays, Resize, ShapeMismatch, StateDictMismatch, import_pytorch, infer, infer_backbone,
-    load_module, load_named, pytorch_key,
+    HeadRows, ImportError, InferError, Inferred, LoadOptions, LoadReport, NamedArrays, Names,
+    Naming, PendingArrays, Resize, ShapeMismatch, StateDictMismatch, import_pytorch, infer,
+    infer_backbone, load_module, load_named, pytorch_key,
 };

@@ -7,6 +7,7 @@ mod detection;
 mod given_boxes;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod gpu;
+mod head_rows;
 mod naive;
 mod network;
 mod ranks;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Int, Tensor, TensorData};
 use vim_dense::{Segmenter, SegmenterConfig};
-use vim_model::{LastTap, Preset, Rope, Tapped, VimConfig};
+use vim_model::{LastTap, NamedArrays, Preset, Rope, Tapped, VimConfig};
+use vim_torch::{Array, Element, Item, StateDict};
 
 /// Classes of every model here.
 pub(crate) const CLASSES: usize = 5;
@@ -77,6 +78,16 @@ pub(crate) fn shaken(heads: &SegmenterConfig, backbone: &VimConfig, device: &Dev
         }
     }
     heads.init(backbone, CLASSES, device, 5).unwrap().map(&mut Shake(0))
+}
+
+/// Arrays as a file has them.
+pub(crate) fn dict(arrays: &NamedArrays) -> StateDict {
+    let mut state = StateDict::default();
+    for (key, data) in arrays.iter() {
+        let (shape, values) = (data.shape().to_vec(), data.iter().collect());
+        state.insert(key.to_owned(), Item::Array(Array { shape, values, stored: Element::F32 }));
+    }
+    state
 }
 
 /// Images without a symmetry, `[B, 3, S, S]`; `first` is the number of the first.

@@ -9,16 +9,7 @@ use vim_model::{
 };
 use vim_torch::{Array, Element, Item, Section, StateDict, read_checkpoint};
 
-use crate::support::{CLASSES, images, numbers, shaken, small, values};
-
-fn dict(arrays: &NamedArrays) -> StateDict {
-    let mut state = StateDict::default();
-    for (key, data) in arrays.iter() {
-        let (shape, values) = (data.shape().to_vec(), data.iter().collect());
-        state.insert(key.to_owned(), Item::Array(Array { shape, values, stored: Element::F32 }));
-    }
-    state
-}
+use crate::support::{CLASSES, dict, images, numbers, shaken, small, values};
 
 fn fresh(heads: &SegmenterConfig, backbone: &VimConfig) -> Segmenter {
     heads.init(backbone, CLASSES, &Device::flex(), 99).unwrap()

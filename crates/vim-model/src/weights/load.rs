@@ -10,6 +10,7 @@ use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use vim_torch::{Array, Item, ReadError, Section, StateDict, read_checkpoint};
 
+use super::head_rows::{ClassAxis, HeadRows, Refusal};
 use super::names::{ModulePath, Names, is_buffer, pytorch_key, transposed};
 use super::pos_embed::{Grid, Resize, grid_of, resize_positions};
 use crate::config::{ClassToken, ModelError, VimConfig};
@@ -17,7 +18,7 @@ use crate::vim::Vim;
 
 /// Differences between a checkpoint and the model that are allowed; by default none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LoadOptions {
+pub struct LoadOptions<'a> {
     /// The head may be missing or of another number of classes: the model keeps its own, if it has
     /// one.
     pub head: bool,
@@ -31,6 +32,10 @@ pub struct LoadOptions {
     /// Rows and columns of patches that the positions of the file are of, where it is known. Else
     /// they are a square, or of the model's grid where that is no square and has as many patches.
     pub grid: Option<[usize; 2]>,
+    /// Of each class of the model the class of the file whose numbers it takes; `None` keeps its
+    /// initial values. The head is then taken class by class, and the file may have another number
+    /// of classes. What is of no class, as a detector's background, is always the file's.
+    pub rows: Option<&'a [Option<usize>]>,
 }
 
 /// The outcome of loading a checkpoint.
@@ -46,6 +51,8 @@ pub struct LoadReport {
     pub not_finite: Vec<String>,
     /// Classes of a head that was not taken, in the file (0 where it has none) and in the model.
     pub head: Option<(usize, usize)>,
+    /// Classes of a head that was taken by [`LoadOptions::rows`].
+    pub head_rows: Option<HeadRows>,
     /// Grids of positions that were resized, from and to, as rows and columns.
     pub resized: Option<([usize; 2], [usize; 2])>,
     /// Rows and columns of the model's patches, which is no square, where nothing says that the
@@ -125,7 +132,7 @@ pub fn load_named<M: Module>(
     module: M,
     state: &StateDict,
     naming: &Naming<'_>,
-    options: LoadOptions,
+    options: LoadOptions<'_>,
     backbone: Option<&VimConfig>,
 ) -> Result<(M, LoadReport), Box<StateDictMismatch>> {
     fill(module, state, *naming, options, backbone)
@@ -140,7 +147,7 @@ impl Vim {
     pub fn load(
         self,
         state: &StateDict,
-        options: LoadOptions,
+        options: LoadOptions<'_>,
     ) -> Result<(Self, LoadReport), Box<StateDictMismatch>> {
         let config = self.config().clone();
         let names = names_in(&self, state);
@@ -206,14 +213,16 @@ fn fill<M: Module>(
     module: M,
     state: &StateDict,
     naming: Naming<'_>,
-    options: LoadOptions,
+    options: LoadOptions<'_>,
     config: Option<&VimConfig>,
 ) -> Result<(M, LoadReport), Box<StateDictMismatch>> {
     let (path, used) = (ModulePath::default(), BTreeSet::new());
     let (report, mismatch) = (LoadReport::default(), StateDictMismatch::default());
-    let mut fill = Fill { path, state, naming, options, config, used, report, mismatch };
+    let kept = 0;
+    let mut fill = Fill { path, state, naming, options, config, used, kept, report, mismatch };
     let module = module.map(&mut fill);
-    let Fill { used, mut report, mut mismatch, .. } = fill;
+    let Fill { used, kept, mut report, mut mismatch, .. } = fill;
+    report.parameters -= kept;
     let drops_head = options.head && config.is_some_and(|config| config.num_classes == 0);
     let drops_tokens = options.class_token.is_some()
         && config.is_some_and(|config| config.class_token == ClassToken::None);
@@ -237,10 +246,12 @@ struct Fill<'a> {
     path: ModulePath,
     state: &'a StateDict,
     naming: Naming<'a>,
-    options: LoadOptions,
+    options: LoadOptions<'a>,
     /// Of a whole model, whose positions may be resized.
     config: Option<&'a VimConfig>,
     used: BTreeSet<String>,
+    /// Numbers that arrays taken by rows keep of the model's.
+    kept: usize,
     report: LoadReport,
     mismatch: StateDictMismatch,
 }
@@ -256,10 +267,19 @@ impl Fill<'_> {
         }
     }
 
-    /// The values of the parameter at `path`, of shape `expected` in the file; `None` keeps the
-    /// model's.
-    fn values(&mut self, path: &str, key: &str, expected: &[usize]) -> Option<Vec<f32>> {
-        let is_head = self.options.head && (self.naming.head)(path);
+    /// The values of the parameter at `path`, of shape `expected` in the file, where `axis` is the
+    /// dimension of classes if it has one; `None` keeps the model's. `own` are the model's, in the
+    /// file's layout.
+    fn values(
+        &mut self,
+        path: &str,
+        key: &str,
+        expected: &[usize],
+        axis: usize,
+        own: &dyn Fn() -> Vec<f32>,
+    ) -> Option<Vec<f32>> {
+        let has_classes = (self.naming.head)(path);
+        let is_head = self.options.head && has_classes;
         let Some(item) = self.state.get(key) else {
             if (self.naming.absent)(key) {
                 return None;
@@ -283,6 +303,9 @@ impl Fill<'_> {
                 return None;
             }
         };
+        if has_classes && let Some(rows) = self.options.rows {
+            return self.rows(path, key, array, ClassAxis { expected, axis, rows }, own());
+        }
         if !array.values.iter().all(|value| value.is_finite()) {
             self.report.not_finite.push(key.to_owned());
         }
@@ -300,6 +323,44 @@ impl Fill<'_> {
             return None;
         }
         self.wrong_shape(key, array, expected)
+    }
+
+    /// The numbers of the classes of `array` that the options ask for, among the model's `own`.
+    fn rows(
+        &mut self,
+        path: &str,
+        key: &str,
+        array: &Array,
+        head: ClassAxis<'_>,
+        own: Vec<f32>,
+    ) -> Option<Vec<f32>> {
+        // Only this array tells the number of classes: others may have rows of none.
+        let tells = path == self.naming.classes;
+        let taken = match head.take(array, own) {
+            Ok(_) if tells && head.others() != Some(0) => {
+                self.mismatch.rows.push(format!("{key} ({})", head.count_differs()));
+                return None;
+            }
+            Ok(taken) => taken,
+            Err(Refusal::Rows(words)) => {
+                self.mismatch.rows.push(format!("{key} ({words})"));
+                return None;
+            }
+            Err(Refusal::Shape) => return self.wrong_shape(key, array, head.expected),
+        };
+        let classes = *self.report.head_rows.get_or_insert(taken.classes);
+        if classes.file != taken.classes.file {
+            let length = classes.file + head.others().unwrap_or_default();
+            return self.wrong_shape(key, array, &head.shape_of(length));
+        }
+        if !taken.is_finite {
+            self.report.not_finite.push(key.to_owned());
+        }
+        if taken.count == 0 {
+            return None;
+        }
+        self.kept += taken.values.len() - taken.count;
+        Some(taken.values)
     }
 
     /// The table of positions `array` as one of the model of `config`. Tables of as many rows may
@@ -375,7 +436,13 @@ impl ModuleMapper for Fill<'_> {
         if is_transposed {
             expected.reverse();
         }
-        let Some(values) = self.values(&path, &key, &expected) else { return param };
+        // A linear layer's outputs are the last dimension here, and the first of PyTorch.
+        let axis = usize::from(self.path.is_transposed(D, Names::Pytorch) && !is_transposed);
+        let own = || {
+            let values: Vec<f32> = param.val().into_data().iter().collect();
+            if is_transposed { transposed(&values, shape[1]) } else { values }
+        };
+        let Some(values) = self.values(&path, &key, &expected, axis, &own) else { return param };
         self.report.tensors += 1;
         self.report.parameters += values.len();
         let values = if is_transposed { transposed(&values, shape[0]) } else { values };
@@ -411,6 +478,8 @@ pub struct StateDictMismatch {
     pub wrong_shape: Vec<ShapeMismatch>,
     /// Positions of another grid of patches, or of one that nothing tells, each in words.
     pub grid: Vec<String>,
+    /// Arrays without the rows that [`LoadOptions::rows`] asks for, each in words.
+    pub rows: Vec<String>,
     /// Keys that cannot be read as floats, with the reason.
     pub unreadable: Vec<String>,
 }
@@ -431,7 +500,7 @@ impl StateDictMismatch {
             .collect()
     }
 
-    fn groups(&self) -> [(&'static str, Vec<String>); 5] {
+    fn groups(&self) -> [(&'static str, Vec<String>); 6] {
         let missing = self.missing.iter();
         let wrong_shape = self.wrong_shape.iter().map(|ShapeMismatch { key, expected, got }| {
             format!("{key} (expected {expected:?}, got {got:?})")
@@ -441,6 +510,7 @@ impl StateDictMismatch {
             ("not in the model", self.unexpected.clone()),
             ("of another shape", wrong_shape.collect()),
             ("of another grid", self.grid.clone()),
+            ("of other classes", self.rows.clone()),
             ("unreadable", self.unreadable.clone()),
         ]
     }

@@ -11,6 +11,7 @@ mod full_a;
 mod golden;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod graph;
+mod head_rows;
 mod import;
 mod infer;
 mod init;

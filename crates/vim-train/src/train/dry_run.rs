@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::output::{print, print_json};
 use crate::run_folder;
 use crate::task::{Description, Task};
-use crate::train::ranks::Rank;
+use crate::train::ranks::{Rank, ShardCount, ShardsFrom};
 
 /// The plan of a run.
 #[derive(Debug, Serialize)]
@@ -30,6 +30,9 @@ pub(super) struct Preview {
     notes: Vec<String>,
     batch_size: usize,
     accumulate: usize,
+    shards: usize,
+    /// What tells the number of shards.
+    shards_from: ShardsFrom,
     epochs: u64,
     steps_per_epoch: u64,
     total_steps: u64,
@@ -49,7 +52,8 @@ pub(super) fn run<T: Task>(args: &TrainArgs, config: &Config) -> Result<(), Erro
     let mut here = config.clone();
     here.data.stage = Stage::Off;
     let resolved = ResolvedRun::<T>::new(&here, args.fresh, &Rank::Only)?;
-    let preview = resolved.preview(config, found, args.steps)?;
+    let shards = ShardCount::planned(args, config);
+    let preview = resolved.preview(config, found, shards, args.steps)?;
     if args.json { print_json(&preview) } else { print(&preview.text()) }
 }
 
@@ -58,6 +62,7 @@ impl<T: Task> ResolvedRun<T> {
         &self,
         config: &Config,
         found: Found,
+        shards: ShardCount,
         stop_after: Option<u64>,
     ) -> Result<Preview, Error> {
         let Description { model, parameters, image_bytes, data, mut notes } =
@@ -84,6 +89,8 @@ impl<T: Task> ResolvedRun<T> {
             notes,
             batch_size: config.train.batch_size,
             accumulate: config.train.accumulate,
+            shards: shards.count,
+            shards_from: shards.from,
             epochs: config.train.passes(self.steps_per_epoch),
             steps_per_epoch: self.steps_per_epoch,
             total_steps: self.total_steps,
@@ -120,6 +127,8 @@ impl Preview {
         ];
         lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
         lines.push(format!("batch {} images{parts}", self.batch_size));
+        let shards = ShardCount { count: self.shards, from: self.shards_from };
+        lines.push(shards.describe());
         lines.push(format!(
             "steps {}, {} an epoch, {} epochs{stop}",
             self.total_steps, self.steps_per_epoch, self.epochs

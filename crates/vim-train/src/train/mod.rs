@@ -56,7 +56,7 @@ pub fn run<T: Task>(args: &TrainArgs) -> Result<(), Error> {
     if args.dry_run {
         return dry_run::run::<T>(args, &config);
     }
-    let (role, config) = Role::of(args, &config, &stop)?;
+    let (role, shards, config) = Role::of(args, &config, &stop)?;
     let rank = match role {
         Role::Rank(rank) => rank,
         Role::Supervisor(supervisor) => {
@@ -91,7 +91,7 @@ pub fn run<T: Task>(args: &TrainArgs) -> Result<(), Error> {
         if comm.size() > 1 {
             comm.broadcast(Start::of(&trainer.train, run.path())?.to_bytes()?)?;
         }
-        rank.describe(&comm, config.train.shards(), &log);
+        rank.describe(&comm, shards, &log);
         attempt.begin(trainer.train.counters.step, run.is_resumed())?;
         let result = trainer.train(args.steps).map_err(|error| fatal::with_load(error, load));
         let result = trainer.finish_saving(result);

@@ -2,7 +2,8 @@
 //! their moving average.
 //!
 //! A batch is cut into shards. Each rank computes some of them, and their gradients are added in
-//! the order of a tree over all shards: so the bytes of a run do not depend on the number of ranks.
+//! the order of a tree over all shards: so the bytes of a run with one number of shards do not
+//! depend on the number of ranks.
 
 use std::slice;
 

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{
-    Bench, assert_code, assert_says, json_lines, read_json, repository, send, set, stderr,
+    Bench, assert_code, assert_says, json_lines, parsed, read_json, repository, send, set, stderr,
+    stdout,
 };
 
 /// What has a state of its own, or draws.
@@ -76,6 +77,45 @@ fn a_run_without_shards_has_one_for_each_rank_and_keeps_them() {
     assert_eq!(bench.metrics("two"), bench.metrics("whole"));
     let changed = bench.train("two", &["--resume", "must", "--set", "train.shards=4"]);
     assert_says(&changed, 78, &["train.shards (recorded 2, now 4)"]);
+}
+
+/// The plan and the log say how many shards there are, and what that follows from.
+#[test]
+fn shards_are_printed_with_what_they_follow_from() {
+    let by_default = |shards| {
+        format!(
+            "train.shards {shards}, by default the number of ranks, and recorded; another number \
+             gives other results (docs/distributed.md)"
+        )
+    };
+    let bench = Bench::new();
+    let has = |text: &str, line: &str| {
+        // The log has the time before each line.
+        assert!(text.lines().any(|one| one.ends_with(line)), "{line}: {text}");
+    };
+    let plan = |name: &str, more: &[&str]| {
+        let output = bench.train(name, &[more, &["--dry-run"]].concat());
+        assert_code(&output, 0);
+        stdout(&output)
+    };
+    let log = |name: &str, more: &[&str]| {
+        assert_code(&bench.train(name, &[more, &["--steps", "1"]].concat()), 0);
+        bench.read(name, "log.txt")
+    };
+    has(&plan("one", &[]), &by_default(1));
+    has(&log("one", &[]), &by_default(1));
+    has(&plan("two", &["--ranks", "2"]), &by_default(2));
+    has(&log("two", &["--ranks", "2"]), &by_default(2));
+    let key = ["--set", "train.shards=4"];
+    has(&plan("key", &key), "train.shards 4");
+    has(&log("key", &key), "train.shards 4");
+    // A run that goes on keeps its number, on one rank too.
+    let kept = "train.shards 2, as recorded when the run began";
+    has(&plan("two", &["--resume", "must"]), kept);
+    has(&log("two", &["--resume", "must"]), kept);
+    let output = bench.train("two", &["--resume", "must", "--dry-run", "--json"]);
+    let plan = parsed(&output);
+    assert_eq!((&plan["shards"], &plan["shards_from"]), (&2.into(), &"record".into()));
 }
 
 #[test]

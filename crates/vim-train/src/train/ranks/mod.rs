@@ -7,6 +7,7 @@
 //! nodes each has a supervisor, which meet before they start ranks, and end alike.
 
 mod nodes;
+mod shards;
 mod supervisor;
 mod team;
 mod watchdog;
@@ -22,8 +23,8 @@ use super::TrainArgs;
 use crate::config::{Config, DevicesConfig, Gpus, Interval};
 use crate::device::{self, SelectedDevice};
 use crate::error::{Error, Failure, code};
-use crate::run_folder::recorded_config;
 use nodes::NodePlace;
+pub(super) use shards::{ShardCount, ShardsFrom};
 use supervisor::Supervisor;
 pub(crate) use team::{Ended, RankArg, Team, start};
 use watchdog::Joining;
@@ -56,7 +57,7 @@ pub(in crate::train) struct Member {
     /// Where the ranks meet.
     folder: PathBuf,
     /// `train.shards`.
-    shards: usize,
+    shards: ShardCount,
     /// The GPU's number; none for the CPU.
     gpu: Option<usize>,
     /// Process number of the supervisor.
@@ -64,41 +65,48 @@ pub(in crate::train) struct Member {
 }
 
 impl Role {
-    /// The role of this process, and `config` with the number of shards put in. On several nodes it
-    /// waits for the others.
+    /// The role of this process, the number of shards, and `config` with that put in. On several
+    /// nodes it waits for the others.
     pub(super) fn of(
         args: &TrainArgs,
         config: &Config,
         stop: &StopRequest,
-    ) -> Result<(Self, Config), Error> {
+    ) -> Result<(Self, ShardCount, Config), Error> {
         if let Some(text) = &args.rank {
             let member = Member::of(text)?;
-            let config = with_shards(config, member.shards)?;
-            return Ok((Self::Rank(Rank::Member(Box::new(member))), config));
+            let shards = member.shards;
+            let config = with_shards(config, shards.count)?;
+            return Ok((Self::Rank(Rank::Member(Box::new(member))), shards, config));
         }
         let place = NodePlace::of(args, config)?;
         let devices = devices(args, config, place.count > 1);
         let devices = devices.inspect_err(|error| place.give_up(config, error))?;
-        // A run that goes on has the shards that it began with.
-        let recorded = if args.fresh { None } else { recorded_shards(config) };
-        let shards = config.train.shards.or(recorded);
+        let asked = ShardCount::asked(args, config);
         if place.count > 1 {
             // A signal ends the wait on all nodes.
             stop.defer();
         }
-        let nodes = place.meet(config, devices.len().max(1), shards, stop)?;
+        let nodes =
+            place.meet(config, devices.len().max(1), asked.map(|asked| asked.count), stop)?;
         let world: usize = nodes.iter().map(|node| node.ranks).sum();
-        let shards = nodes[0].shards.unwrap_or(world);
-        let config = with_shards(config, shards)?;
-        if !shards.is_multiple_of(world) {
+        // Node 0's number is that of all.
+        let shards = match nodes[0].shards {
+            Some(count) => {
+                let from = asked.map_or(ShardsFrom::Record, |asked| asked.from);
+                ShardCount { count, from }
+            }
+            None => ShardCount { count: world, from: ShardsFrom::Ranks },
+        };
+        let config = with_shards(config, shards.count)?;
+        if !shards.count.is_multiple_of(world) {
             let ranks = nodes.iter().map(|node| node.ranks).collect();
-            return Err(RankError::Uneven { ranks, shards }.into());
+            return Err(RankError::Uneven { ranks, shards: shards.count }.into());
         }
         if world == 1 {
-            return Ok((Self::Rank(Rank::Only), config));
+            return Ok((Self::Rank(Rank::Only), shards, config));
         }
         let supervisor = Supervisor::new(&config, &place, nodes, devices, shards, args.resume)?;
-        Ok((Self::Supervisor(Box::new(supervisor)), config))
+        Ok((Self::Supervisor(Box::new(supervisor)), shards, config))
     }
 }
 
@@ -128,13 +136,6 @@ fn with_shards(config: &Config, shards: usize) -> Result<Config, Error> {
     config.train.shards = (shards != 1).then_some(shards);
     config.validate()?;
     Ok(config)
-}
-
-/// The shards of the run in the folder of `config`, if there is one.
-fn recorded_shards(config: &Config) -> Option<usize> {
-    // A damaged record is named where the folder is opened.
-    let recorded = recorded_config(&config.run_folder().ok()?).ok()?;
-    Some(recorded.train.shards())
 }
 
 impl Rank {
@@ -179,8 +180,10 @@ impl Rank {
         Ok(comm)
     }
 
-    /// What the log says of the ranks.
-    pub(super) fn describe(&self, comm: &Comm, shards: usize, log: &Log) {
+    /// What the log says of the shards and ranks.
+    pub(super) fn describe(&self, comm: &Comm, shards: ShardCount, log: &Log) {
+        log.line(shards.describe());
+        let shards = shards.count;
         if let Self::Only = self
             && shards == 1
         {

@@ -16,7 +16,7 @@ use vim_run::{EXIT, ExitRecord, LOG, Log, Resume, host_name, slurm_job, write_ex
 use vim_slurm::SlurmConfig;
 
 use super::nodes::{Ends, GRACE, NodePlace, RankEnd, Verdict, ending};
-use super::{LOCAL_RANKS, Member, RankError};
+use super::{LOCAL_RANKS, Member, RankError, ShardCount};
 use crate::config::Config;
 use crate::error::{Error, code};
 use crate::train::job_attempt::{JobAttempt, Successor};
@@ -78,7 +78,7 @@ impl Supervisor {
         place: &NodePlace,
         nodes: Vec<Node>,
         devices: Vec<Option<usize>>,
-        shards: usize,
+        shards: ShardCount,
         resume: Resume,
     ) -> Result<Self, Error> {
         let run = config.run_folder()?;

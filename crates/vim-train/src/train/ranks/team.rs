@@ -12,7 +12,7 @@ use vim_comm::{Comm, Place, Rendezvous};
 
 use super::nodes::GRACE;
 use super::supervisor::{PAUSE, Started, Supervisor, end, ended};
-use super::{Member, Rank};
+use super::{Member, Rank, ShardCount, ShardsFrom};
 use crate::config::{Config, DevicesConfig};
 use crate::device::{SelectedDevice, threads};
 use crate::error::{Error, code};
@@ -110,7 +110,7 @@ pub(crate) fn start(config: &Config, devices: Vec<Option<usize>>) -> Result<Ende
     let members = devices.into_iter().enumerate().map(|(rank, gpu)| Member {
         place: Place::new(rank, vec![world]).expect("invariant: a rank of the world"),
         folder: folder.clone(),
-        shards: world,
+        shards: ShardCount { count: world, from: ShardsFrom::Ranks },
         gpu,
         supervisor: process::id(),
     });
