@@ -47,7 +47,7 @@ pub use coco::{
     CocoScores, Detection,
 };
 pub use dataset::{Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Progress, Sample};
-pub use datasets::config::DataConfig;
+pub use datasets::config::{DataConfig, HoldOut};
 pub use datasets::{
     Annotation, Cifar, Coco, DatasetKind, PUBLISHED_ARCHIVES, Pairs, PublishedArchive, Shapes,
     ShapesBackground, ShapesConfig, ShapesPart, Sources, Splits, dry_run, known_archive, open,

@@ -68,6 +68,12 @@ pub struct DataConfig {
     /// Share of the training set held out for validation, 0 ≤ share < 1. It decides which
     /// checkpoint is "best".
     pub val_fraction: f64,
+    /// With `data.val_fraction`: the seed that chooses the images held out, whatever `run.seed` is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub val_seed: Option<u64>,
+    /// With `data.val_fraction`: how many images of each class are held out.
+    #[serde(skip_serializing_if = "HoldOut::is_default")]
+    pub val_rule: HoldOut,
     /// Whether the test images are evaluated during training where no validation images are: they
     /// are watched, and choose nothing.
     pub watch_test: bool,
@@ -75,7 +81,34 @@ pub struct DataConfig {
     pub shapes: ShapesConfig,
 }
 
+/// How many images of each class are held out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldOut {
+    /// Its share of each class, which keeps a training image.
+    #[default]
+    EachClass,
+    /// As version 1 of configurations rounded.
+    Rounded,
+}
+
+impl HoldOut {
+    /// Whether this is the default.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl DataConfig {
+    /// The section as a run records it.
+    pub fn effective(&self) -> Self {
+        let (val_seed, val_rule) = match self.val_fraction > 0.0 {
+            true => (Some(self.val_seed.unwrap_or(0)), self.val_rule),
+            false => (None, HoldOut::default()),
+        };
+        Self { val_seed, val_rule, ..self.clone() }
+    }
+
     /// `data.path`, which a dataset in files needs.
     pub(crate) fn required_path(&self) -> Result<&Path, DataError> {
         self.path.as_deref().ok_or(DataError::MissingPath { dataset: self.dataset.name() })
@@ -100,6 +133,8 @@ impl Default for DataConfig {
             bad_train: BadTrain::default(),
             bad_test: BadTest::default(),
             val_fraction: 0.0,
+            val_seed: None,
+            val_rule: HoldOut::default(),
             watch_test: true,
             shapes: ShapesConfig::default(),
         }

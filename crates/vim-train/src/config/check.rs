@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use vim_data::{AugmentPreset, MOST_THREADS, Recipe};
+use vim_data::{AugmentPreset, HoldOut, MOST_THREADS, Recipe};
 
 use super::{
     Backend, Config, ConfigError, Gpus, Interval, LossKind, NonFinite, OptimConfig, Problem,
@@ -14,6 +14,7 @@ impl Config {
     pub fn validate(&self) -> Result<(), ConfigError> {
         // TOML's integers are signed.
         check(i64::try_from(self.run.seed).is_ok(), "run.seed", self.run.seed, "less than 2^63")?;
+        self.check_held_out()?;
         self.model.check()?;
         self.augment.check().map_err(ConfigError::of_data)?;
         self.check_task()?;
@@ -33,6 +34,23 @@ impl Config {
         }
         periodic("log.every", self.log.every, false)?;
         self.slurm.check().map_err(ConfigError::of_slurm)
+    }
+
+    /// Checks the keys that say which images are held out.
+    fn check_held_out(&self) -> Result<(), ConfigError> {
+        let data = &self.data;
+        if let Some(seed) = data.val_seed {
+            check(i64::try_from(seed).is_ok(), "data.val_seed", seed, "less than 2^63")?;
+        }
+        if data.val_fraction > 0.0 {
+            return Ok(());
+        }
+        let expected = "left out: it has no effect without data.val_fraction";
+        if let Some(seed) = data.val_seed {
+            return Err(ConfigError::range("data.val_seed", seed, expected));
+        }
+        let is_default = data.val_rule == HoldOut::default();
+        check(is_default, "data.val_rule", "this", expected)
     }
 
     /// Checks that no section of another task says anything.

@@ -11,7 +11,7 @@ use vim_model::ModelError;
 use vim_slurm::SlurmError;
 use vim_sweep::SweepError;
 
-use super::values::VERSION;
+use super::versions::{OLDEST, VERSION};
 use crate::error::{Error, Failure, code};
 
 /// A configuration that cannot be used. Its text is one line: where, which key, what, what to do.
@@ -65,9 +65,21 @@ pub enum Problem {
     Variable(#[source] ExpandError),
     /// A file that is made for another version of this program.
     #[error(
-        "{0} is unknown, this vim-train reads version {VERSION}: use the vim-train that the file was written for, or correct the number"
+        "{0} is unknown, this vim-train reads versions {OLDEST} to {VERSION}: use the vim-train that the file was written for, or correct the number"
     )]
     Version(i64),
+    /// Layers of different versions, which mean different things by the same keys.
+    #[error(
+        "{version} here, and {other} {place}: write the same in both, and see docs/config.md for what differs"
+    )]
+    Versions {
+        /// The version at this place.
+        version: i64,
+        /// The version of a layer below it.
+        other: i64,
+        /// Where that is written.
+        place: String,
+    },
     /// No such key.
     #[error("unknown key{}", hint(nearest.as_deref(), known))]
     UnknownKey {

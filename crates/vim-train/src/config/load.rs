@@ -14,7 +14,8 @@ use vim_model::VimConfig;
 use super::error::Located;
 use super::print::{dotted, dotted_values, preset_of};
 use super::schema::{Node, check_names, path_keys};
-use super::{Config, ConfigError, Origin, Problem, TaskKind, VERSION};
+use super::versions::{self, OLDEST, VERSION, version_of};
+use super::{Config, ConfigError, Origin, Problem, TaskKind};
 
 /// A configuration, and where each of its values comes from.
 #[derive(Clone, Debug)]
@@ -67,9 +68,11 @@ impl Config {
         Self::resolve(table)
     }
 
-    /// The [effective](Self::effective) configuration of the `written` keys over the presets of
-    /// their sections, checked.
+    /// The [effective](Self::effective) configuration of the `written` keys, of any version, over
+    /// the presets of their sections, checked.
     fn resolve(mut written: Table) -> Result<Self, ConfigError> {
+        // First: what it fills in is as if it were written.
+        versions::upgrade(&mut written);
         if let Some(Value::Table(section)) = written.get_mut("model") {
             VimConfig::fill_from_preset(section);
         }
@@ -144,10 +147,12 @@ impl Loaded {
                 Some(span) => error.placed(Location::new(&layer.path, &layer.text, &span)),
                 None => error.at(Origin::File { path: layer.path.clone(), position: None }),
             })?;
+            let below = written.version(&table);
             merge(&mut table, &layer.table);
             let document = Document::parse(layer.text.as_str())
                 .expect("invariant: a text that was decoded is TOML");
             written.add_table(document.as_table(), "", layer);
+            written.check_versions(below, &table)?;
         }
         if let Some(choice) = environment {
             assign(&mut table, &["ssm".into(), "scan".into()], choice.to_string().into())
@@ -157,9 +162,11 @@ impl Loaded {
         for set in sets {
             let placed = |error: ConfigError| error.at(Origin::Set(set.clone()));
             let (path, value) = parse_assignment(set).map_err(placed)?;
+            let below = written.version(&table);
             written.add_set(&path, &value, set);
             assign(&mut table, &path, value).map_err(placed)?;
             decode_table(&table).map_err(placed)?;
+            written.check_versions(below, &table)?;
         }
         fill_in_paths(&mut table, &written)?;
         let config = Config::resolve(table.clone()).map_err(|error| written.place(error))?;
@@ -193,7 +200,7 @@ fn syntax(error: &toml::de::Error) -> Located {
 fn check_version(document: &Document<&str>) -> Result<(), Located> {
     let Some(item) = document.get("version") else { return Ok(()) };
     match item.as_integer() {
-        Some(found) if u64::try_from(found) != Ok(VERSION) => {
+        Some(found) if !(OLDEST..=VERSION).any(|known| i64::try_from(known) == Ok(found)) => {
             Err((Box::new(ConfigError::new("version", Problem::Version(found))), item.span()))
         }
         // The decoder reports anything but an integer.
@@ -294,6 +301,27 @@ impl Written {
         }
     }
 
+    /// The version that is written in `table`, and where.
+    fn version(&self, table: &Table) -> Option<(i64, Origin)> {
+        let (origin, _) = self.places.get("version")?;
+        Some((table.get("version")?.as_integer()?, origin.clone()))
+    }
+
+    /// Checks that `table` has the version that it had `below` what was written last.
+    fn check_versions(&self, below: Option<(i64, Origin)>, table: &Table) -> Result<(), ConfigError> {
+        let (Some((other, origin)), Some((version, _))) = (below, self.version(table)) else {
+            return Ok(());
+        };
+        if other == version {
+            return Ok(());
+        }
+        let place = match origin {
+            Origin::File { .. } => format!("in {origin}"),
+            Origin::Set(_) | Origin::Environment | Origin::Unknown => origin.to_string(),
+        };
+        Err(self.place(ConfigError::new("version", Problem::Versions { version, other, place })))
+    }
+
     /// Adds to `error` the place where its key was written last.
     fn place(&self, error: ConfigError) -> ConfigError {
         let inside = format!("{}.", error.key);
@@ -314,6 +342,11 @@ impl Written {
     /// The origin of each key of `effective`, which was resolved from `table`.
     fn of_keys(&self, table: &Table, effective: &Config) -> BTreeMap<String, String> {
         let values = dotted_values(effective);
+        // What an older version's file meant without writing it.
+        let mut upgraded = table.clone();
+        versions::upgrade(&mut upgraded);
+        let (before, after) = (dotted(table.clone()), dotted(upgraded));
+        let is_upgraded = |key: &str| after.contains_key(key) && !before.contains_key(key);
         let preset = |section: &str| {
             let name = table.get(section).and_then(|section| section.get("preset"));
             let name = name.or_else(|| values.get(&format!("{section}.preset")));
@@ -325,6 +358,9 @@ impl Written {
             }
             Some((Origin::Environment, _)) => KERNEL_VARIABLE.to_owned(),
             Some((Origin::Set(_), _)) => "--set".to_owned(),
+            Some((Origin::Unknown, _)) | None if is_upgraded(key) => {
+                format!("version {}", version_of(table))
+            }
             Some((Origin::Unknown, _)) | None => match preset_of(key) {
                 Some(section) => format!("preset {}", preset(section)),
                 None => "default".to_owned(),

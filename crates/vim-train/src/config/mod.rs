@@ -12,6 +12,7 @@ mod schema;
 mod sections;
 mod task;
 mod values;
+mod versions;
 
 use std::path::{Component, Path, PathBuf};
 
@@ -36,13 +37,16 @@ pub use sections::{
     Optimizer, RunConfig, ScheduleKind, TrainConfig,
 };
 pub use task::TaskKind;
-pub use values::{Extends, Gpus, Interval, IntervalError, VERSION, Version};
+pub use values::{Extends, Gpus, Interval, IntervalError, Version};
+pub use versions::{OLDEST, VERSION};
+pub(crate) use versions::{canonical, meant_version, upgrade};
 
 /// A whole configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Version of the form of this file.
+    /// Version of this file, the newest where it is left out: a file of an older one means what it
+    /// meant to the vim-train of its time. docs/config.md says what each changed.
     pub version: Version,
     /// A file, or a list of files, whose keys stand below this file's, by names relative to it:
     /// sections are merged, of several the later counts. A run records what comes out, and not
@@ -99,7 +103,8 @@ impl Config {
     /// effect is set.
     pub fn effective(&self) -> Self {
         let (model, augment) = (self.model.effective(), self.augment.effective());
-        let own = Self { model, augment, ..self.clone() };
+        let data = self.data.effective();
+        let own = Self { model, augment, data, ..self.clone() };
         match self.task {
             TaskKind::Classification => own,
             TaskKind::Segmentation => {

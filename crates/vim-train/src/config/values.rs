@@ -9,10 +9,10 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Version of the configuration format that this program reads and writes.
-pub const VERSION: u64 = 1;
+use super::versions::{OLDEST, VERSION};
 
-/// The `version` key of a file; always [`VERSION`].
+/// The `version` key of a file, [`OLDEST`] to [`VERSION`]; of a loaded configuration always
+/// [`VERSION`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Version(u64);
@@ -26,10 +26,11 @@ impl Default for Version {
 impl<'de> Deserialize<'de> for Version {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let number = u64::deserialize(deserializer)?;
-        if number == VERSION {
-            return Ok(Self(VERSION));
+        if (OLDEST..=VERSION).contains(&number) {
+            return Ok(Self(number));
         }
-        Err(de::Error::invalid_value(Unexpected::Unsigned(number), &"the version 1"))
+        let expected = format!("a version from {OLDEST} to {VERSION}");
+        Err(de::Error::invalid_value(Unexpected::Unsigned(number), &expected.as_str()))
     }
 }
 
@@ -39,7 +40,12 @@ impl JsonSchema for Version {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "description": "Version of the form of the file.", "const": VERSION })
+        json_schema!({
+            "description": "Version of the form of the file.",
+            "type": "integer",
+            "minimum": OLDEST,
+            "maximum": VERSION
+        })
     }
 }
 

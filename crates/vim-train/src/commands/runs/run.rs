@@ -16,7 +16,7 @@ use vim_run::{
 };
 
 use super::history::{Best, History};
-use crate::config::{Config, dotted};
+use crate::config::{Config, dotted, upgrade};
 use crate::output::as_shown;
 use crate::run_folder::holds_run;
 
@@ -150,7 +150,7 @@ fn read_config(
             return (BTreeMap::new(), None);
         }
     };
-    let table = match text.parse::<toml::Table>() {
+    let mut table = match text.parse::<toml::Table>() {
         Ok(table) => table,
         Err(error) => {
             problems.push(format!("{CONFIG} is not TOML: {}", first_line(error.message())));
@@ -166,6 +166,7 @@ fn read_config(
             None
         }
     };
+    upgrade(&mut table);
     (dotted(table), label)
 }
 

@@ -15,7 +15,7 @@ use vim_sweep::{
 
 use super::{SweepRunError, Tasks, WhichArgs};
 use crate::commands::runs::{Evaluated, Run, Status};
-use crate::config::{ConfigError, Loaded, dotted};
+use crate::config::{ConfigError, Loaded, canonical, dotted};
 use crate::error::Error;
 use crate::run_folder::holds_run;
 
@@ -95,10 +95,10 @@ impl Sweep {
         }
     }
 
-    /// The configuration that a run was frozen with, by keys.
+    /// The configuration that a run was frozen with, by keys, [canonical].
     pub(super) fn frozen(folder: &Path, entry: &PlannedRun) -> Option<Assignments> {
         let text = fs::read_to_string(folder.join(&entry.config)).ok()?;
-        Some(dotted(text.parse::<toml::Table>().ok()?))
+        Some(canonical(dotted(text.parse::<toml::Table>().ok()?)))
     }
 
     pub(super) fn run(&self, entry: &PlannedRun) -> PathBuf {
@@ -189,7 +189,8 @@ pub(super) fn outcome(sweep: &Sweep, entry: &PlannedRun) -> RunOutcome {
     let values = if run.config.is_empty() {
         Sweep::frozen(&sweep.folder, entry).unwrap_or_default()
     } else {
-        run.config.clone()
+        // As frozen ones: runs of an earlier version stand beside those of this one.
+        canonical(run.config.clone())
     };
     RunOutcome {
         index: entry.index,

@@ -9,8 +9,8 @@ use clap::Args;
 use serde_json::json;
 use vim_run::{move_aside, rfc3339};
 use vim_sweep::{
-    Assignments, Candidate, Metric, PLAN, RunState, SEED, SweepPlan, cells, check_matching,
-    described,
+    Assignments, Candidate, Metric, PLAN, RunState, SEED, SweepError, SweepPlan, cells,
+    check_matching, described,
 };
 
 use super::folder::{Origins, SECTION, Sweep, SweepFile, read_plan, state, write_file};
@@ -18,7 +18,10 @@ use super::{SweepRunError, WhichArgs};
 use crate::args::Overrides;
 use crate::commands::slurm::request::say_warnings;
 use crate::commands::train::preflight;
-use crate::config::{Config, ConfigError, Loaded, Origin, Problem, check_key, dotted_values, keys};
+use crate::config::{
+    Config, ConfigError, Loaded, Origin, Problem, VERSION, canonical, check_key, dotted_values, keys,
+    meant_version,
+};
 use crate::error::Error;
 use crate::output::summary::counted;
 use crate::output::{columns, print, print_json};
@@ -138,9 +141,11 @@ fn plan(file: &Path, sets: &[String], fresh: bool) -> Result<Planned, Error> {
     let known = if fresh { None } else { read_plan(folder)? };
     let before = known.as_ref().map_or(0, |known| known.entries.len());
     let recorded = |entry: &_| Sweep::frozen(folder, entry);
-    let plan = match known {
+    let plan = match &known {
         None => SweepPlan::new(&runs, is_free),
-        Some(known) => known.extended(folder, &runs, is_free, recorded),
+        Some(known) => known
+            .extended(folder, &runs, is_free, recorded)
+            .map_err(|error| with_version(error, file, known, &runs)),
     };
     let plan = plan.map_err(|error| base.place(error))?;
     let added = plan.entries.len() - before;
@@ -159,6 +164,29 @@ fn plan(file: &Path, sets: &[String], fresh: bool) -> Result<Planned, Error> {
         sweep: base.sweep,
     };
     Ok(Planned { folder: base.folder, plan, added, origins, configs, warnings })
+}
+
+/// Adds to the `error` of a plan that changed that `file` says by the keys of another version what
+/// the `known` plan meant, if so.
+fn with_version(
+    mut error: SweepError,
+    file: &Path,
+    known: &SweepPlan,
+    runs: &[Candidate],
+) -> SweepError {
+    if let SweepError::Changed { folder, differences } = &mut error {
+        let frozen = known.entries.iter().filter_map(|entry| Sweep::frozen(folder, entry));
+        let planned = frozen.map(|values| meant_version(&values)).min().unwrap_or(VERSION);
+        let now = runs.iter().map(|run| meant_version(&run.values)).min().unwrap_or(VERSION);
+        if planned < now {
+            differences.push(format!(
+                "the plan is of version {planned}, and the file of version {now}: write \
+                 `version = {planned}` in {} to go on with it",
+                file.display()
+            ));
+        }
+    }
+    error
 }
 
 impl Planned {
@@ -268,7 +296,7 @@ impl Cells {
             match check_run(path, sets, &assignments, &base) {
                 Ok((name, config, absent)) => {
                     warnings.extend(absent);
-                    let values = dotted_values(&config);
+                    let values = canonical(dotted_values(&config));
                     runs.push(Candidate { assignments, name, values });
                     configs.push(config);
                 }
