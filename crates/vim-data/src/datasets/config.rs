@@ -11,6 +11,24 @@ use crate::loader::config::{BadTest, BadTrain, Workers};
 use crate::statistics::Normalize;
 use crate::storage::staging::Stage;
 
+/// Which images are held out of the training set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldOut {
+    /// Each class its share, but for an image that it keeps; larger classes give what is owed.
+    #[default]
+    EachClass,
+    /// Each class its share, rounded: a class of few images may lose all of them.
+    Rounded,
+}
+
+impl HoldOut {
+    /// Whether it is the default.
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// The `[data]` section.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -68,10 +86,13 @@ pub struct DataConfig {
     /// Share of the training set held out for validation, 0 ≤ share < 1. It decides which
     /// checkpoint is "best".
     pub val_fraction: f64,
-    /// With `data.val_fraction`: the seed that chooses the images held out, whatever `run.seed` is.
+    /// The seed that chooses the held-out images. Left out: 0, so that all runs of a study share
+    /// their training set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub val_seed: Option<u64>,
-    /// With `data.val_fraction`: how many images of each class are held out.
+    /// How many of each class are held out: its share, but for a training image that it keeps
+    /// (`"each_class"`), or its share rounded, as configurations of version 1 did (`"rounded"`: a
+    /// class of few images may lose all of them). Left out: `"each_class"`.
     #[serde(skip_serializing_if = "HoldOut::is_default")]
     pub val_rule: HoldOut,
     /// Whether the test images are evaluated during training where no validation images are: they
@@ -81,26 +102,9 @@ pub struct DataConfig {
     pub shapes: ShapesConfig,
 }
 
-/// How many images of each class are held out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum HoldOut {
-    /// Its share of each class, which keeps a training image.
-    #[default]
-    EachClass,
-    /// As version 1 of configurations rounded.
-    Rounded,
-}
-
-impl HoldOut {
-    /// Whether this is the default.
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 impl DataConfig {
-    /// The section as a run records it.
+    /// The configuration as it takes effect: with the seed of held-out images if there are some,
+    /// and without what chooses them if there are none.
     pub fn effective(&self) -> Self {
         let (val_seed, val_rule) = match self.val_fraction > 0.0 {
             true => (Some(self.val_seed.unwrap_or(0)), self.val_rule),
