@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use burn::tensor::Device;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::Serialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
@@ -217,8 +217,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
     }
     print(&format!("took     {} tensors, {} parameters", report.tensors, report.parameters))?;
     // The sections that a configuration may have.
-    let sections =
-        Recorded { classes: Vec::new(), images: None, data: None, ..recorded }.to_toml();
+    let sections = Recorded { classes: Vec::new(), images: None, data: None, ..recorded }.to_toml();
     print(&format!("model    {classes} classes, {origin}:\n\n{sections}"))?;
     if let Some(assumed) = assumed {
         print(&format!("assumed  {assumed}: the shapes do not say; --config says otherwise"))?;

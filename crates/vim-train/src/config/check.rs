@@ -5,9 +5,10 @@ use std::fmt::Display;
 use vim_data::{AugmentPreset, HoldOut, MOST_THREADS, Recipe};
 
 use super::{
-    Backend, Config, ConfigError, Gpus, Interval, LossKind, NonFinite, OptimConfig, Problem,
-    ScheduleKind, TaskKind, TrainConfig,
+    Backend, Config, ConfigError, Gpus, InitHead, Interval, LossKind, NonFinite, OptimConfig,
+    Problem, ScheduleKind, TaskKind, TrainConfig,
 };
+use crate::weights::provenance::Part;
 
 impl Config {
     /// Checks every value of this crate and the model; opening the data checks `[data]`.
@@ -137,8 +138,12 @@ impl Config {
         if let Some((key, _)) = of_init.iter().find(|(_, left_out)| !left_out)
             && train.init.is_none()
         {
-            let reason = "it has no effect without weights to start from: leave it out";
-            return conflict(key, "no train.init", reason);
+            let problem = Problem::Conflict {
+                value: "set".into(),
+                other: "no train.init".into(),
+                reason: "it has no effect without weights to start from: leave it out".into(),
+            };
+            return Err(ConfigError::new(*key, problem));
         }
         let unseen = train.init_allow.iter().find(|part| !Part::OF_INIT.contains(part));
         if let Some(part) = unseen {

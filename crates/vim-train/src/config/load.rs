@@ -308,7 +308,11 @@ impl Written {
     }
 
     /// Checks that `table` has the version that it had `below` what was written last.
-    fn check_versions(&self, below: Option<(i64, Origin)>, table: &Table) -> Result<(), ConfigError> {
+    fn check_versions(
+        &self,
+        below: Option<(i64, Origin)>,
+        table: &Table,
+    ) -> Result<(), ConfigError> {
         let (Some((other, origin)), Some((version, _))) = (below, self.version(table)) else {
             return Ok(());
         };

@@ -33,8 +33,8 @@ pub(crate) use print::{dotted, dotted_values, in_toml};
 pub use schema::schema;
 pub(crate) use schema::{check_key, keys};
 pub use sections::{
-    Backend, CheckpointConfig, DevicesConfig, InitHead, LogConfig, LossKind, NonFinite, OptimConfig,
-    Optimizer, RunConfig, ScheduleKind, TrainConfig,
+    Backend, CheckpointConfig, DevicesConfig, InitHead, LogConfig, LossKind, NonFinite,
+    OptimConfig, Optimizer, RunConfig, ScheduleKind, TrainConfig,
 };
 pub use task::TaskKind;
 pub use values::{Extends, Gpus, Interval, IntervalError, Version};

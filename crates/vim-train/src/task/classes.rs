@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use vim_data::{ClassMatch, DatasetKind, Splits, match_classes};
+use vim_data::{ClassMatch, DataError, DatasetKind, Splits, match_classes};
 
 use super::named::NamedTask;
 use crate::config::Config;
@@ -36,9 +36,11 @@ pub(super) fn as_begun(
         return Ok(splits);
     }
     let run = config.run_folder()?.display().to_string();
-    let matched = match_classes(classes, splits.train.class_names())?;
+    let matched = match_classes(classes, splits.train.class_names()).map_err(DataError::from)?;
     if matched.unknown.is_empty() && !matched.missing.is_empty() {
-        return Err(WeightsError::MissingClasses { checkpoint: run, missing: matched.missing }.into());
+        return Err(
+            WeightsError::MissingClasses { checkpoint: run, missing: matched.missing }.into()
+        );
     }
     under(splits, classes, &matched, &run)
 }
@@ -52,7 +54,8 @@ pub(crate) fn as_trained(
     if source.classes.is_empty() {
         return Ok((splits, None));
     }
-    let matched = match_classes(&source.classes, splits.train.class_names())?;
+    let matched =
+        match_classes(&source.classes, splits.train.class_names()).map_err(DataError::from)?;
     let by_number = matched.by_number.then(|| {
         format!(
             "classes by number: the weights name {}, the data {}",
@@ -85,10 +88,7 @@ pub(crate) fn under(
             (whose.to_owned(), matched.unknown.clone(), names.to_vec());
         return Err(WeightsError::UnknownClasses { checkpoint, unknown, known }.into());
     }
-    if matched.is_identity() && splits.train.class_names() == names {
-        return Ok(splits);
-    }
-    Ok(splits.relabelled(names, matched)?)
+    Ok(splits.relabelled(names, matched).map_err(DataError::from)?)
 }
 
 /// Names of `count` classes: from the file, else as `recorded` in the run, else of the dataset of

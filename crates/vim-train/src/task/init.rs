@@ -1,7 +1,7 @@
 //! `train.init`: a model that starts from weights of a file, a checkpoint or a run.
 
 use burn::tensor::Device;
-use vim_data::match_classes;
+use vim_data::{DataError, match_classes};
 use vim_model::LoadOptions;
 
 use super::{InitRecord, InitWeights, Objective};
@@ -58,8 +58,7 @@ pub(super) fn init_weights<H: Heads>(
     noted.extend(head.note);
     noted.extend(remarks.differences.iter().map(|what| format!("not as trained: {what}")));
     noted.extend(remarks.assumed.iter().map(|what| format!("assumed: {what}")));
-    let mut lines =
-        vec![format!("init {taken}{}, BLAKE3 {}", source.summary(), source.blake3)];
+    let mut lines = vec![format!("init {taken}{}, BLAKE3 {}", source.summary(), source.blake3)];
     lines.extend(source.note.iter().chain(&noted).map(|note| format!("init: {note}")));
     let record = InitRecord { name: source.name, blake3: source.blake3, notes: noted };
     Ok(Some(InitWeights { model, record, lines }))
@@ -89,7 +88,7 @@ fn head_rows(source: &WeightsSource, of: &InitFor, head: InitHead) -> Result<Hea
         let note = "the weights name no classes: a head of as many is taken by number".to_owned();
         return Ok(HeadRows { rows: None, note: Some(note) });
     }
-    let matched = match_classes(&source.classes, &of.classes)?;
+    let matched = match_classes(&source.classes, &of.classes).map_err(DataError::from)?;
     let rows: Vec<Option<usize>> =
         matched.labels.iter().map(|label| label.map(|label| label as usize)).collect();
     let (old, new) = (source.classes.len(), of.classes.len());

@@ -377,9 +377,10 @@ impl<T: Task> Trainer<'_, T> {
             let content = move || arrays.to_safetensors().map_err(|error| error.to_string());
             (name, Box::new(content) as Content)
         });
-        let record = lead.record.clone().map(|text| {
-            (PROVENANCE, Box::new(move || Ok(text.into_bytes())) as Content)
-        });
+        let record = lead
+            .record
+            .clone()
+            .map(|text| (PROVENANCE, Box::new(move || Ok(text.into_bytes())) as Content));
         let (files, state) = (files.chain(record).collect(), self.train.counters.clone());
         let snapshot = Snapshot { files, state, is_best, is_archived };
         lead.saver.start(snapshot, records.handle()?)?;

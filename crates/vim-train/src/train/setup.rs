@@ -112,7 +112,15 @@ impl<'a, T: Task> Trainer<'a, T> {
         guard: &'a CrashGuard,
     ) -> Result<Self, Error> {
         let ResolvedRun {
-            chosen, comm, task, schedule, steps_per_epoch, total_steps, init, record, ..
+            chosen,
+            comm,
+            task,
+            schedule,
+            steps_per_epoch,
+            total_steps,
+            init,
+            record,
+            ..
         } = resolved;
         let (on, kind) = (chosen.with_hardware(), chosen.kind());
         let nccl = comm.library();

@@ -96,7 +96,12 @@ pub enum WeightsError {
     },
 
     /// The data's classes are not those that the weights were trained for.
-    #[error("{checkpoint} does not know {}: {}; it knows {}", counted(unknown), listed(unknown), listed(known))]
+    #[error(
+        "{checkpoint} does not know {}: {}; it knows {}",
+        counted(unknown),
+        listed(unknown),
+        listed(known)
+    )]
     UnknownClasses {
         /// Whose weights.
         checkpoint: String,
@@ -107,7 +112,11 @@ pub enum WeightsError {
     },
 
     /// The data of a run that goes on lack classes that it was trained for.
-    #[error("{checkpoint} was trained for {} that the data lack: {}; give it the data that it began with", counted(missing), listed(missing))]
+    #[error(
+        "{checkpoint} was trained for {} that the data lack: {}; give it the data that it began with",
+        counted(missing),
+        listed(missing)
+    )]
     MissingClasses {
         /// Whose weights.
         checkpoint: String,

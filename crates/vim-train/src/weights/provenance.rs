@@ -19,7 +19,17 @@ use crate::config::{Config, dotted};
 
 /// A part of what weights record, which a use of them may be allowed to leave.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize, JsonSchema,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    ValueEnum,
+    Serialize,
+    Deserialize,
+    JsonSchema,
 )]
 #[serde(rename_all = "lowercase")]
 #[value(rename_all = "lowercase")]
@@ -106,21 +116,22 @@ fn part(key: &str) -> Option<Part> {
         ("model" | "ssm", _) => Some(Part::Model),
         // The auxiliary head is of training alone.
         ("segmentation", "dropout" | "aux_weight") => None,
+        ("detection", "anchor_samples" | "proposals_per_level" | "proposals" | "box_samples") => {
+            None
+        }
         (
             "detection",
-            "anchor_samples" | "proposals_per_level" | "proposals" | "box_samples",
-        ) => None,
-        (
-            "detection",
-            "test_proposals_per_level" | "test_proposals" | "score_threshold" | "nms_threshold"
+            "test_proposals_per_level"
+            | "test_proposals"
+            | "score_threshold"
+            | "nms_threshold"
             | "detections",
         ) => Some(Part::View),
         ("segmentation" | "detection", _) => Some(Part::Model),
         ("images", "mean" | "std") => Some(Part::Normalization),
-        (
-            "images",
-            "eval_crop_ratio" | "pairs.scale" | "pairs.inference" | "pairs.stride",
-        ) => Some(Part::View),
+        ("images", "eval_crop_ratio" | "pairs.scale" | "pairs.inference" | "pairs.stride") => {
+            Some(Part::View)
+        }
         ("data", "val_fraction" | "val_seed" | "val_rule") => Some(Part::Split),
         // Names of a dataset and of statistics, and the training half of [pairs]; the data's
         // fingerprints are compared where they matter.
@@ -138,7 +149,8 @@ impl Use {
     fn sees(self, part: Part, key: &str) -> bool {
         match (self, part) {
             (Self::Init { backbone: true, .. }, Part::Model) => {
-                !is_of_classifier(key) && !key.starts_with("segmentation.")
+                !is_of_classifier(key)
+                    && !key.starts_with("segmentation.")
                     && !key.starts_with("detection.")
             }
             // Evaluation is as the new run says, and positions are resized, which is said.
@@ -217,10 +229,8 @@ impl Recorded {
     /// Says so if the weights were trained on other images than those that `now` holds out, so that
     /// nothing tells whether they saw them.
     fn unknown_split(&self, now: &Self, what: Use) -> Option<String> {
-        let held_out = matches!(
-            what,
-            Use::Evaluate { held_out: true } | Use::Init { held_out: true, .. }
-        );
+        let held_out =
+            matches!(what, Use::Evaluate { held_out: true } | Use::Init { held_out: true, .. });
         let is_recorded = self.data.is_some();
         (held_out && is_recorded && !self.is_on_the_same_images(now)).then(|| {
             "trained on another set of images: whether held-out images are among them is not known"
@@ -289,8 +299,7 @@ impl WeightsSource {
             let found: Vec<Difference> = self.other_rope(now).into_iter().collect();
             return self.judge(found, what, allowed, self.assumptions(now));
         };
-        let mut remarks =
-            self.judge(recorded.differences(now, what), what, allowed, Vec::new())?;
+        let mut remarks = self.judge(recorded.differences(now, what), what, allowed, Vec::new())?;
         remarks.assumed.extend(recorded.unknown_split(now, what));
         if recorded.images.is_none() && matches!(what, Use::Evaluate { .. } | Use::Predict) {
             remarks.assumed.push(format!("{}, as none is recorded", normalization(now)));

@@ -136,13 +136,9 @@ impl RecordedData {
         };
         let of = |data: &Self| (data.train_images, data.test_images);
         let ((train, test), (new_train, new_test)) = (of(self), of(now));
-        let train = part(
-            "training",
-            (&self.train_fingerprint, train),
-            (&now.train_fingerprint, new_train),
-        );
-        let test =
-            part("test", (&self.test_fingerprint, test), (&now.test_fingerprint, new_test));
+        let train =
+            part("training", (&self.train_fingerprint, train), (&now.train_fingerprint, new_train));
+        let test = part("test", (&self.test_fingerprint, test), (&now.test_fingerprint, new_test));
         [train, test].into_iter().flatten().collect()
     }
 }
@@ -154,15 +150,7 @@ impl Recorded {
         // Which kernel computes it may depend on the device.
         let ssm = SsmConfig { scan: SsmConfig::default().scan, ..config.ssm };
         let (segmentation, detection) = (None, None);
-        Self {
-            classes: Vec::new(),
-            model,
-            ssm,
-            segmentation,
-            detection,
-            images: None,
-            data: None,
-        }
+        Self { classes: Vec::new(), model, ssm, segmentation, detection, images: None, data: None }
     }
 
     /// The record of a run of `config` on `data`, whose classes are called `classes`.

@@ -9,8 +9,8 @@ use vim_data::{Pixels, write_png};
 use vim_torch::read_safetensors;
 
 use crate::support::{
-    Bench, assert_code, assert_parts, assert_says, json_lines, parsed, repository, run, set, stderr,
-    stdout,
+    Bench, assert_code, assert_parts, assert_says, json_lines, parsed, repository, run, set,
+    stderr, stdout,
 };
 
 /// Settings under which weights are not what they were trained to be, and the part of each.
@@ -74,7 +74,8 @@ fn what_would_change_a_number_is_refused_or_said() {
         }
         // What a file records of images it keeps, whatever a configuration says of others.
         let writes = ["method", "model"].contains(&part);
-        let exported = run(&["export", &at("a"), "--config", &config, "-o", &at("b.pth"), "--force"]);
+        let exported =
+            run(&["export", &at("a"), "--config", &config, "-o", &at("b.pth"), "--force"]);
         let imported = run(&["import", &arrays, "--config", &config]);
         for output in [exported, imported] {
             assert_code(&output, if writes { 78 } else { 0 });
@@ -110,7 +111,11 @@ fn what_would_change_a_number_is_refused_or_said() {
     // Keys that no forward pass sees are no difference.
     for free in ["model.drop_path=0.3", "ssm.series=taylor", "ssm.dt_b_init=upstream_zero"] {
         let scores = bench.scores("b", &["--checkpoint", &at("a"), "--set", free]);
-        assert_eq!((&scores["loss"], scores.get("not_as_trained")), (&plain["loss"], None), "{free}");
+        assert_eq!(
+            (&scores["loss"], scores.get("not_as_trained")),
+            (&plain["loss"], None),
+            "{free}"
+        );
     }
 }
 

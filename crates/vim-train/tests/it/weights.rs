@@ -423,7 +423,11 @@ fn a_run_goes_by_all_its_names_and_without_a_best_checkpoint_by_its_last() {
     let by_config = bench.scores("a", &without);
     assert_eq!(parsed(&by_name)["loss"], by_config["loss"]);
     let other = vim_train(&[&"eval", &run, &"--set", &"model.discretization=foh"]);
-    assert_says(&other, 78, &["was trained otherwise: model.discretization (recorded \"zoh\", now \"foh\")"]);
+    assert_says(
+        &other,
+        78,
+        &["was trained otherwise: model.discretization (recorded \"zoh\", now \"foh\")"],
+    );
     let started = bench.train("b", &["--set", "train.init=a", "--steps", "1"]);
     assert_code(&started, 0);
     assert_parts(&bench.read("b", "log.txt"), &[&format!("init: {}", run.display()), "step 2"]);

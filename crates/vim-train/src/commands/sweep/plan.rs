@@ -19,8 +19,8 @@ use crate::args::Overrides;
 use crate::commands::slurm::request::say_warnings;
 use crate::commands::train::preflight;
 use crate::config::{
-    Config, ConfigError, Loaded, Origin, Problem, VERSION, canonical, check_key, dotted_values, keys,
-    meant_version,
+    Config, ConfigError, Loaded, Origin, Problem, VERSION, canonical, check_key, dotted_values,
+    keys, meant_version,
 };
 use crate::error::Error;
 use crate::output::summary::counted;

@@ -13,7 +13,7 @@ use std::ops::Range;
 use burn::tensor::{Device, Tensor};
 use vim_comm::Comm;
 use vim_data::{Batch, Class, CropMode, Loader, LoaderConfig, Recipe, Split, Splits};
-use vim_model::{Cost, LoadOptions, ModelError, Vim, VimConfig, decays, layer_of};
+use vim_model::{Cost, ModelError, Vim, VimConfig, decays, layer_of};
 use vim_run::PREDICTIONS;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
@@ -24,9 +24,9 @@ use super::{
 };
 use crate::config::{Config, ConfigError, LossKind};
 use crate::error::Error;
-use crate::task::without_data::{self, Forward, Pass, WithoutData};
 use crate::task::classes::as_begun;
 use crate::task::init::{InitFor, init_weights};
+use crate::task::without_data::{self, Forward, Pass, WithoutData};
 use crate::weights::record::{Recorded, RecordedData};
 pub use batch::{Mixed, Targets, cross_entropy};
 use batch::{bce, check_threshold, target_loss, to_tensors};
@@ -74,11 +74,7 @@ impl Objective for Classifier {
     }
 
     /// For fine-tuning, the head may have other classes and the positions another grid.
-    fn load_init(
-        &self,
-        device: &Device,
-        of: &InitFor,
-    ) -> Result<Option<InitWeights<Vim>>, Error> {
+    fn load_init(&self, device: &Device, of: &InitFor) -> Result<Option<InitWeights<Vim>>, Error> {
         init_weights::<LinearHead>(self, &self.config, of, device)
     }
 
@@ -218,8 +214,7 @@ impl Task for Classification {
     }
 
     fn preflight(config: &Config) -> Result<(Option<Self>, Vec<String>), ConfigError> {
-        let splits = vim_data::dry_run::<Class>(&config.data)
-            .map_err(ConfigError::of_data)?;
+        let splits = vim_data::dry_run::<Class>(&config.data).map_err(ConfigError::of_data)?;
         let task = match splits {
             Some(splits) => Some(Self::new(config, splits, &Comm::single())?),
             None => {
