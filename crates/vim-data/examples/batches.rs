@@ -16,7 +16,7 @@ fn main() -> Result<(), DataError> {
     let shapes = ShapesConfig { train: 512, ..ShapesConfig::default() };
     let config = DataConfig { shapes, val_fraction: 0.1, ..DataConfig::default() };
     let seed = 0;
-    let splits = vim_data::open::<Class>(&config, seed)?;
+    let splits = vim_data::open::<Class>(&config)?;
     println!("classes: {}", splits.train.class_names().join(", "));
 
     // The original's recipe: RandAugment, erasing, mixup and cutmix, every image three times.

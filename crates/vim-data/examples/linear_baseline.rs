@@ -16,7 +16,7 @@ use vim_data::{Class, DataConfig, DataError};
 const FIT: Fit = Fit { epochs: 20, batch_size: 50, learning_rate: 0.005, weight_decay: 0.1 };
 
 fn main() -> Result<(), DataError> {
-    let splits = vim_data::open::<Class>(&DataConfig::default(), 0)?;
+    let splits = vim_data::open::<Class>(&DataConfig::default())?;
     let train = Pixels::of(&splits.train)?;
     let model = Softmax::fit(&train, splits.train.num_classes(), FIT);
     println!("linear baseline train top-1 {:.2} %", 100.0 * model.accuracy(&train));

@@ -87,7 +87,13 @@ pub trait Dataset: Send + Sync {
     fn statistics(&self) -> Statistics;
 
     /// Identifies the images, their order and their labels, independent of where the files are.
-    fn fingerprint(&self) -> Fingerprint;
+    fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint_by(self.class_names(), &|label| label)
+    }
+
+    /// The [fingerprint](Self::fingerprint) that the same images would have with classes of these
+    /// names, each label being what `label` makes of it.
+    fn fingerprint_by(&self, names: &[String], label: &dyn Fn(Class) -> Class) -> Fingerprint;
 }
 
 /// The label maps of a dataset, which hold a byte for each pixel.

@@ -12,7 +12,7 @@
 //! ```
 //! use vim_data::{AugmentPreset, Class, DataConfig, Loader, LoaderConfig, Recipe};
 //!
-//! let splits = vim_data::open::<Class>(&DataConfig::default(), 0)?;
+//! let splits = vim_data::open::<Class>(&DataConfig::default())?;
 //! let recipe = Recipe::preset(AugmentPreset::Cifar);
 //! let loader = Loader::new(splits.train, LoaderConfig::training(64, [32, 32], 2, 0, recipe))?;
 //! let batch = loader.epoch(0, 0).next().expect("the split is not empty")?;
@@ -23,6 +23,7 @@
 //! Shapes: `B` is the batch, `H` and `W` are in pixels; the last axis, of size 3, is red, green,
 //! blue.
 
+mod classes;
 mod coco;
 mod dataset;
 mod datasets;
@@ -35,6 +36,7 @@ mod loader;
 mod objects;
 mod picture;
 mod pixels;
+mod relabelled;
 mod rng;
 mod simd;
 mod split;
@@ -42,12 +44,13 @@ mod statistics;
 mod storage;
 mod transforms;
 
+pub use classes::{ClassMatch, match_classes};
 pub use coco::{
     COCO_NUMBERS, CocoAnnotations, CocoClassScore, CocoDetections, CocoEvaluation, CocoKind,
     CocoScores, Detection,
 };
 pub use dataset::{Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Progress, Sample};
-pub use datasets::config::DataConfig;
+pub use datasets::config::{DataConfig, HoldOut};
 pub use datasets::{
     Annotation, Cifar, Coco, DatasetKind, PUBLISHED_ARCHIVES, Pairs, PublishedArchive, Shapes,
     ShapesBackground, ShapesConfig, ShapesPart, Sources, Splits, dry_run, known_archive, open,
@@ -58,7 +61,7 @@ pub use dense::{
     ClassList, ClassScore, Confusion, DensePlan, DenseRecipe, IGNORED, Inference, LabelMap,
     LabelRule, PairError, Photometric,
 };
-pub use error::{DataError, Location, SourceError, StagingError};
+pub use error::{ClassError, ClassSide, DataError, Location, SourceError, StagingError};
 pub use golden::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, check_golden};
 pub use inspect::{
     ClassCount, Finding, ScanReport, Sides, VerifyOptions, VerifyReport, scan, scan_objects,

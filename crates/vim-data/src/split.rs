@@ -2,8 +2,10 @@
 
 use std::{fmt, sync::Arc};
 
+use crate::classes::ClassMatch;
 use crate::dataset::{Class, Dataset, Encoding, Sample};
-use crate::error::DataError;
+use crate::error::{ClassError, DataError};
+use crate::relabelled::Relabelled;
 use crate::statistics::{Normalize, Statistics};
 
 /// A view of some or all images of a dataset. Cloning it shares the images.
@@ -98,6 +100,41 @@ impl Split {
     /// Number of classes.
     pub fn num_classes(&self) -> usize {
         self.dataset.num_classes()
+    }
+
+    /// Number of images of each class, by label; `None` if the classes are in label maps or in
+    /// objects.
+    ///
+    /// It looks at the label of every image and reads none.
+    pub fn class_counts(&self) -> Option<Vec<usize>> {
+        if self.dataset.label_maps().is_some() || self.dataset.object_classes().is_some() {
+            return None;
+        }
+        let mut counts = vec![0; self.num_classes()];
+        (0..self.len()).for_each(|position| counts[self.label(position) as usize] += 1);
+        Some(counts)
+    }
+
+    /// Names of the classes without any image, by label; empty if the classes are in label maps or
+    /// objects.
+    pub fn empty_classes(&self) -> Vec<String> {
+        let counts = self.class_counts().unwrap_or_default();
+        let without = self.class_names().iter().zip(counts).filter(|&(_, images)| images == 0);
+        without.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The same images under the labels and the names of recorded classes, as `matched` has them,
+    /// in labels, label maps and objects.
+    ///
+    /// # Errors
+    /// If a class was not recorded, or the match is of other names.
+    pub fn relabelled(self, names: &[String], matched: &ClassMatch) -> Result<Self, ClassError> {
+        let Self { dataset, indices } = self;
+        if matched.is_identity() && dataset.class_names() == names {
+            return Ok(Self { dataset, indices });
+        }
+        let dataset = Arc::new(Relabelled::new(dataset, names, matched)?);
+        Ok(Self { dataset, indices })
     }
 
     /// The statistics that `normalize` chooses.

@@ -48,20 +48,29 @@ impl CocoAnnotations {
     /// The annotations of the images of a split, whose files are not read.
     ///
     /// # Errors
-    /// If the annotations of an image cannot be used; with [`OnBad::CountAsWrong`] it is left out,
-    /// as nobody knows what is to be found there.
+    /// If the annotations of an image cannot be used, such as an object of a class without a
+    /// category; with [`OnBad::CountAsWrong`] it is left out, as nobody knows what is to be found
+    /// there.
     pub fn of(split: &Split, on_bad: OnBad) -> Result<Self, DataError> {
         let dataset = split.dataset();
         let numbers = dataset.object_classes().map_or(&[][..], |classes| &classes.categories);
-        let category = |(&id, name): (&u64, &String)| Category {
-            id,
-            name: name.clone(),
-            ..Category::default()
+        let category = |(id, name): (&Option<u64>, &String)| {
+            Some(Category { id: (*id)?, name: name.clone(), ..Category::default() })
         };
-        let categories = numbers.iter().zip(dataset.class_names()).map(category).collect();
+        let categories = numbers.iter().zip(dataset.class_names()).filter_map(category).collect();
+        let number = |object: &Object| numbers.get(object.class as usize).copied().flatten();
         let (mut images, mut annotations) = (Vec::new(), Vec::new());
         for index in (0..split.len()).map(|position| split.index(position)) {
-            let found = match (dataset.objects(index), on_bad) {
+            let checked = dataset.objects(index).and_then(|found| {
+                match found.objects.iter().find(|object| number(object).is_none()) {
+                    Some(&Object { id, .. }) => {
+                        let why = "is of a class without a category".to_owned();
+                        Err(ObjectError::Annotation { id, why })
+                    }
+                    None => Ok(found),
+                }
+            });
+            let found = match (checked, on_bad) {
                 (Ok(found), _) => found,
                 (Err(_), OnBad::CountAsWrong) => continue,
                 (Err(error), OnBad::Fail | OnBad::Replace) => {
@@ -76,7 +85,7 @@ impl CocoAnnotations {
             annotations.extend(objects.into_iter().map(|object| Annotation {
                 id: object.id,
                 image_id,
-                category_id: numbers[object.class as usize],
+                category_id: number(&object).expect("invariant: checked above"),
                 bbox: Some(object.bbox),
                 area: object.area,
                 segmentation: Some(object.mask.segmentation()),

@@ -1,6 +1,6 @@
 //! Images with COCO's annotations, in folders or in the archives as published.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -10,10 +10,11 @@ use zip::result::ZipError;
 
 use super::image_files::start_staging;
 use super::{DataConfig, Files, Source, Sources};
+use crate::classes::nfc;
 use crate::coco::CocoAnnotations;
 use crate::dataset::{Class, Dataset, Encoding, Fingerprint, Sample};
 use crate::dense::ClassList;
-use crate::error::{DataError, Location, SourceError};
+use crate::error::{DataError, Location, SourceError, listed};
 use crate::objects::{ImageObjects, ObjectClasses, ObjectError};
 use crate::statistics::Statistics;
 use crate::storage::images::Images;
@@ -62,10 +63,17 @@ pub fn open_coco(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<Co
         Coco::new(images, annotations, name)
     };
     let (mut train, mut val) = (part("train2017")?, part("val2017")?);
-    if (&train.classes, &train.object_classes) != (&val.classes, &val.object_classes) {
+    // Their colours are of the same list if their names are.
+    let known = |part: &Coco| -> (Vec<String>, Vec<Option<u64>>) {
+        let names = part.classes.iter().map(|name| nfc(name)).collect();
+        (names, part.object_classes.categories.clone())
+    };
+    if known(&train) != known(&val) {
         let (ours, theirs) = (&train.classes, &val.classes);
-        let extra = theirs.iter().find(|class| !ours.contains(class));
-        let extra = extra.map(|class| format!("only the former has `{class}`"));
+        let known: HashSet<String> = ours.iter().map(|class| nfc(class)).collect();
+        let extra = theirs.iter().filter(|class| !known.contains(&nfc(class)));
+        let extra: Vec<String> = extra.cloned().collect();
+        let extra = (!extra.is_empty()).then(|| format!("only the former has {}", listed(&extra)));
         let numbered = "their names or numbers are others".to_owned();
         return Err(SourceError::Classes {
             train: train.images.root().to_owned(),
@@ -73,10 +81,11 @@ pub fn open_coco(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<Co
             val: val.images.root().to_owned(),
             val_classes: theirs.len(),
             difference: extra.unwrap_or(numbered),
-            advice: "",
+            advice: "both must have the same classes",
         }
         .into());
     }
+    val.classes.clone_from(&train.classes);
     let all = train.entries.len();
     train.entries.retain(|(_, objects)| match objects {
         Ok(objects) => objects.objects.iter().any(|object| !object.crowd),
@@ -120,7 +129,7 @@ fn open_images(
     let part = Part::Tree { root: place, folder: name.to_owned() };
     let cached = cache::open(part, config.index_cache.as_deref(), env_paths)?;
     notes.extend(cached.index.notes.iter().chain(&cached.notes).cloned());
-    Images::new(cached, vec![String::new()])
+    Images::new(cached)
 }
 
 /// The annotations of the part `name`, out of their folder or their zip.
@@ -184,6 +193,7 @@ impl Coco {
             known if known.names == names => known,
             _ => ClassList::of_names(names),
         };
+        let categories = categories.into_iter().map(Some).collect();
         let object_classes = ObjectClasses { categories, colours };
         Ok(Self { images, entries, classes, object_classes })
     }
@@ -252,10 +262,10 @@ impl Dataset for Coco {
 
     /// The hash of the classes, and of each image's file name and its objects' classes and boxes in
     /// order: the same data have one fingerprint in folders and in archives.
-    fn fingerprint(&self) -> Fingerprint {
+    fn fingerprint_by(&self, names: &[String], label: &dyn Fn(Class) -> Class) -> Fingerprint {
         Fingerprint::of(|hasher| {
             hasher.update(b"objects");
-            for class in &self.classes {
+            for class in names {
                 hasher.update(&(class.len() as u64).to_le_bytes()).update(class.as_bytes());
             }
             for (place, objects) in &self.entries {
@@ -266,7 +276,7 @@ impl Dataset for Coco {
                 }
                 hasher.update(name.as_bytes());
                 for object in objects {
-                    hasher.update(&object.class.to_le_bytes());
+                    hasher.update(&label(object.class).to_le_bytes());
                     object.bbox.iter().for_each(|x| {
                         hasher.update(&x.to_le_bytes());
                     });

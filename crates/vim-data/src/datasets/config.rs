@@ -11,6 +11,24 @@ use crate::loader::config::{BadTest, BadTrain, Workers};
 use crate::statistics::Normalize;
 use crate::storage::staging::Stage;
 
+/// Which images are held out of the training set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HoldOut {
+    /// Each class its share, but for an image that it keeps; larger classes give what is owed.
+    #[default]
+    EachClass,
+    /// Each class its share, rounded: a class of few images may lose all of them.
+    Rounded,
+}
+
+impl HoldOut {
+    /// Whether it is the default.
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// The `[data]` section.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -68,6 +86,15 @@ pub struct DataConfig {
     /// Share of the training set held out for validation, 0 ≤ share < 1. It decides which
     /// checkpoint is "best".
     pub val_fraction: f64,
+    /// The seed that chooses the held-out images. Left out: 0, so that all runs of a study share
+    /// their training set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub val_seed: Option<u64>,
+    /// How many of each class are held out: its share, but for a training image that it keeps
+    /// (`"each_class"`), or its share rounded, as configurations of version 1 did (`"rounded"`: a
+    /// class of few images may lose all of them). Left out: `"each_class"`.
+    #[serde(skip_serializing_if = "HoldOut::is_default")]
+    pub val_rule: HoldOut,
     /// Whether the test images are evaluated during training where no validation images are: they
     /// are watched, and choose nothing.
     pub watch_test: bool,
@@ -76,6 +103,16 @@ pub struct DataConfig {
 }
 
 impl DataConfig {
+    /// The configuration as it takes effect: with the seed of held-out images if there are some,
+    /// and without what chooses them if there are none.
+    pub fn effective(&self) -> Self {
+        let (val_seed, val_rule) = match self.val_fraction > 0.0 {
+            true => (Some(self.val_seed.unwrap_or(0)), self.val_rule),
+            false => (None, HoldOut::default()),
+        };
+        Self { val_seed, val_rule, ..self.clone() }
+    }
+
     /// `data.path`, which a dataset in files needs.
     pub(crate) fn required_path(&self) -> Result<&Path, DataError> {
         self.path.as_deref().ok_or(DataError::MissingPath { dataset: self.dataset.name() })
@@ -100,6 +137,8 @@ impl Default for DataConfig {
             bad_train: BadTrain::default(),
             bad_test: BadTest::default(),
             val_fraction: 0.0,
+            val_seed: None,
+            val_rule: HoldOut::default(),
             watch_test: true,
             shapes: ShapesConfig::default(),
         }

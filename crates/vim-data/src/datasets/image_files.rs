@@ -3,13 +3,15 @@
 use std::{path::PathBuf, sync::Arc};
 
 use super::{DataConfig, DatasetKind, Files, Source, Sources};
-use crate::error::{DataError, SourceError, StagingError};
+use crate::classes::match_names;
+use crate::dataset::{Class, Dataset};
+use crate::error::{ClassError, DataError, SourceError, StagingError, listed};
 use crate::statistics::Statistics;
 use crate::storage::EnvPaths;
 use crate::storage::cache::{self, CachedIndex};
 use crate::storage::images::Images;
 use crate::storage::index::Index;
-use crate::storage::layout::{self, Part};
+use crate::storage::layout;
 use crate::storage::staging::{Stage, Staging};
 
 /// The source of ImageNet and of folders. The classes are found with the files.
@@ -39,49 +41,65 @@ pub fn open_images(
         Ok(cached)
     };
     let (train, val) = (open(train)?, open(val)?);
-    check_classes(&train, &val)?;
+    let labels = labels_of(&train, &val)?;
     if config.dataset == DatasetKind::Imagenet {
         notes.extend(count_notes(&train.index, &val.index));
     }
     let classes = train.index.classes.clone();
-    let mut val = Images::new(val, classes.clone())?;
-    let mut train = Images::new(train, classes)?;
+    let mut val = Images::labelled(val, classes.clone(), labels)?;
+    let mut train = Images::new(train)?;
+    notes.extend(missing_note(&val));
     let staging = start_staging(&mut [&mut train, &mut val], &mut notes, config.stage, env_paths)?;
     Ok(Sources { train, val, notes, staging })
 }
 
-/// Checks that the labels of `val` can be mapped to the classes of `train`.
-fn check_classes(train: &CachedIndex, val: &CachedIndex) -> Result<(), DataError> {
+/// The label among the classes of `train` of each class of `val`, which may lack some.
+fn labels_of(train: &CachedIndex, val: &CachedIndex) -> Result<Vec<Class>, DataError> {
     let (ours, theirs) = (&train.index.classes, &val.index.classes);
-    // A list or the numbers in shards name only the classes that occur; folders name all.
-    let may_be_fewer = !matches!(val.part, Part::Classes { .. });
-    let extra = theirs.iter().find(|&class| !ours.contains(class));
-    if ours == theirs || (may_be_fewer && extra.is_none()) {
-        return Ok(());
+    let in_part = |part: &CachedIndex| {
+        let path = part.part.root().to_owned();
+        move |error| -> DataError {
+            if let ClassError::Twice { name, .. } = error {
+                return SourceError::ClassTwice { path, name }.into();
+            }
+            error.into()
+        }
+    };
+    match_names(ours, ours).map_err(in_part(train))?;
+    let matched = match_names(ours, theirs).map_err(in_part(val))?;
+    if matched.unknown.is_empty() {
+        return Ok(matched.labels.into_iter().flatten().collect());
     }
     if let Some(list) = val.part.list()
         && theirs.iter().all(|class| class.parse::<u32>().is_ok())
     {
         return Err(SourceError::DevkitNumbers(list.to_owned()).into());
     }
-    let missing = ours.iter().find(|&class| !theirs.contains(class));
-    let difference = match (extra, missing) {
-        (Some(class), _) => format!("only the former has `{class}`"),
-        (None, Some(class)) => format!("only the latter has `{class}`"),
-        (None, None) => "they are in another order".to_owned(),
-    };
     Err(SourceError::Classes {
         train: train.part.root().to_owned(),
         train_classes: ours.len(),
         val: val.part.root().to_owned(),
         val_classes: theirs.len(),
-        difference,
+        difference: format!("only the former has {}", listed(&matched.unknown)),
         advice: match theirs.len() {
-            1 => ", or `data.val_labels` must list them",
-            _ => "",
+            1 => "it may have fewer, but no others, or `data.val_labels` must list them",
+            _ => "it may have fewer, but no others",
         },
     }
     .into())
+}
+
+/// A note if `val` lacks classes.
+fn missing_note(val: &Images) -> Option<String> {
+    let mut has_images = vec![false; val.num_classes()];
+    (0..val.len()).for_each(|index| has_images[val.label(index) as usize] = true);
+    let without = val.class_names().iter().zip(has_images).filter(|&(_, has_images)| !has_images);
+    let missing: Vec<String> = without.map(|(name, _)| name.clone()).collect();
+    (!missing.is_empty()).then(|| {
+        let (lacking, all) = (missing.len(), val.num_classes());
+        let names = listed(&missing);
+        format!("the validation part has no images of {lacking} of the {all} classes: {names}")
+    })
 }
 
 /// A note for each count that is not ImageNet's: a subset is legitimate, but may be unintended.

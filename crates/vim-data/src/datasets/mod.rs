@@ -7,6 +7,7 @@
 mod cifar;
 mod coco;
 pub(crate) mod config;
+mod hold_out;
 mod image_files;
 mod pairs;
 mod shapes;
@@ -17,12 +18,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
+use crate::classes::ClassMatch;
 use crate::dataset::{Class, Dataset, Encoding, Fingerprint, Sample};
 use crate::dense::LabelMap;
+use crate::error::{ClassError, DataError};
 use crate::objects::ImageObjects;
 use crate::storage::{EnvPaths, staging::Staging};
-use crate::{error::DataError, rng, split::Split, statistics::Statistics};
+use crate::{split::Split, statistics::Statistics};
 use config::DataConfig;
+use hold_out::hold_out;
 
 pub use cifar::{Cifar, PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
 pub use coco::{Coco, open_coco};
@@ -233,6 +237,18 @@ impl Splits {
         let [train, test] = [Arc::new(train) as Arc<dyn Dataset>, Arc::new(test)].map(Split::whole);
         Self { train, val: None, test, notes: vec![], staging: None }
     }
+
+    /// The same images under the labels and the names of recorded classes, as `matched` has them;
+    /// see [`Split::relabelled`].
+    ///
+    /// # Errors
+    /// If a class was not recorded, or the match is of other names.
+    pub fn relabelled(self, names: &[String], matched: &ClassMatch) -> Result<Self, ClassError> {
+        let Self { train, val, test, notes, staging } = self;
+        let of = |split: Split| split.relabelled(names, matched);
+        let (train, val, test) = (of(train)?, val.map(of).transpose()?, of(test)?);
+        Ok(Self { train, val, test, notes, staging })
+    }
 }
 
 /// The two parts of a dataset in files.
@@ -257,15 +273,15 @@ impl<D: Dataset + 'static> From<Sources<D>> for Splits {
 /// Opens the dataset that a configuration names, with the annotation `A` of its images. CIFAR is
 /// read into memory whole.
 ///
-/// With `val_fraction > 0` a stratified share of the training set, drawn from `seed`, becomes the
-/// validation split. Otherwise only `shapes` has one: ImageNet's published validation images are
-/// the test set here, and a checkpoint chosen by them would be measured too well.
+/// With `val_fraction > 0` a stratified share of the training set becomes the validation split.
+/// Otherwise only `shapes` has one: ImageNet's published validation images are the test set here,
+/// and a checkpoint chosen by them would be measured too well.
 ///
 /// # Errors
 /// If a value is out of range, the dataset's images do not have the annotation, or its files are
 /// missing, damaged or of another dataset.
-pub fn open<A: Annotation>(config: &DataConfig, seed: u64) -> Result<Splits, DataError> {
-    open_in::<A>(config, seed, &EnvPaths::from_env())
+pub fn open<A: Annotation>(config: &DataConfig) -> Result<Splits, DataError> {
+    open_in::<A>(config, &EnvPaths::from_env())
 }
 
 /// [`open`] with explicit folders instead of those of the environment.
@@ -274,13 +290,12 @@ pub fn open<A: Annotation>(config: &DataConfig, seed: u64) -> Result<Splits, Dat
 /// As for [`open`].
 pub fn open_in<A: Annotation>(
     config: &DataConfig,
-    seed: u64,
     env_paths: &EnvPaths,
 ) -> Result<Splits, DataError> {
-    check_fraction(config)?;
+    config.check_hold_out()?;
     check_path(config)?;
     let splits = opener::<A>(config)?(config, env_paths)?;
-    hold_out(splits, config, seed)
+    hold_out(splits, config)
 }
 
 /// What opens the dataset with the annotation `A`.
@@ -301,8 +316,8 @@ fn opener<A: Annotation>(config: &DataConfig) -> Result<Open, DataError> {
 /// # Errors
 /// If a value is out of range, the dataset's images do not have the annotation, or there is no path
 /// where one is needed.
-pub fn dry_run<A: Annotation>(config: &DataConfig, seed: u64) -> Result<Option<Splits>, DataError> {
-    check_fraction(config)?;
+pub fn dry_run<A: Annotation>(config: &DataConfig) -> Result<Option<Splits>, DataError> {
+    config.check_hold_out()?;
     let (source, open) = (config.dataset.source(), opener::<A>(config)?);
     let splits = match source.files {
         Files::None => open(config, &EnvPaths::default())?,
@@ -315,25 +330,12 @@ pub fn dry_run<A: Annotation>(config: &DataConfig, seed: u64) -> Result<Option<S
         }
         Files::Listed => return config.required_path().map(|_| None),
     };
-    hold_out(splits, config, seed).map(Some)
+    hold_out(splits, config).map(Some)
 }
 
 /// The names of classes as a dataset has them.
 fn owned(class_names: &[&str]) -> Vec<String> {
     class_names.iter().map(|&name| name.to_owned()).collect()
-}
-
-/// Takes the validation split out of the training part, if one is to be held out.
-fn hold_out(splits: Splits, config: &DataConfig, seed: u64) -> Result<Splits, DataError> {
-    if config.val_fraction == 0.0 {
-        return Ok(splits);
-    }
-    let train = &splits.train;
-    let (kept, held) = stratified(train.dataset(), config.val_fraction, seed);
-    if kept.is_empty() || held.is_empty() {
-        return Err(invalid_fraction(config, "a share that leaves both parts an image"));
-    }
-    Ok(Splits { val: Some(train.only(held)), train: train.only(kept), ..splits })
 }
 
 /// Checks that there is something at `data.path`, if the dataset has files.
@@ -343,44 +345,6 @@ fn check_path(config: &DataConfig) -> Result<(), DataError> {
         return Err(DataError::NoImages(path.clone()));
     }
     Ok(())
-}
-
-fn check_fraction(config: &DataConfig) -> Result<(), DataError> {
-    if (0.0..1.0).contains(&config.val_fraction) {
-        return Ok(());
-    }
-    Err(invalid_fraction(config, "a share, 0 ≤ share < 1"))
-}
-
-fn invalid_fraction(config: &DataConfig, expected: &'static str) -> DataError {
-    let value = config.val_fraction.to_string();
-    DataError::InvalidConfig { key: "data.val_fraction", value, expected }
-}
-
-/// Splits a dataset's indices into those to train on and those held out, both ascending.
-///
-/// About `round(fraction · len)` images are held out, from every class its share to within one
-/// image. `seed` alone decides which ones.
-fn stratified(dataset: &dyn Dataset, fraction: f64, seed: u64) -> (Vec<usize>, Vec<usize>) {
-    let mut by_class = vec![Vec::new(); dataset.num_classes()];
-    for index in 0..dataset.len() {
-        by_class[dataset.label(index) as usize].push(index);
-    }
-
-    let (mut train, mut held) = (Vec::new(), Vec::new());
-    let mut seen = 0;
-    for (class, mut members) in by_class.into_iter().enumerate() {
-        rng::shuffle(&mut rng::keyed("vim-data holdout v1", &[seed, class as u64]), &mut members);
-        // Rounding the running total, not each class, keeps the sum right when classes are small.
-        seen += members.len();
-        let wanted = (fraction * seen as f64).round() as usize - held.len();
-        let taken = members.len().min(wanted);
-        held.extend_from_slice(&members[..taken]);
-        train.extend_from_slice(&members[taken..]);
-    }
-    train.sort_unstable();
-    held.sort_unstable();
-    (train, held)
 }
 
 /// A part of a dataset without its files: as many images as are published, equally many of every
@@ -422,7 +386,7 @@ impl Dataset for Outline {
         self.kind.source().statistics
     }
 
-    fn fingerprint(&self) -> Fingerprint {
+    fn fingerprint_by(&self, _names: &[String], _label: &dyn Fn(Class) -> Class) -> Fingerprint {
         Fingerprint::of(|hasher| {
             hasher.update(self.kind.name().as_bytes()).update(b" without its files");
         })

@@ -82,7 +82,7 @@ pub fn open_pairs(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<P
         }
     };
     let usual = published.is_some_and(|published| published.reduce_zero);
-    let rule = LabelRule { reduce_zero: config.reduce_zero_label.unwrap_or(usual) };
+    let rule = LabelRule::new(config.reduce_zero_label.unwrap_or(usual));
     let mut notes = Vec::new();
     let mut part = |of| -> Result<Pairs, DataError> {
         let mut half = |half| open_half(root, half, of, config, env_paths, &mut notes);
@@ -132,7 +132,7 @@ fn open_half(
     if cached.index.entries.is_empty() {
         return Err(missing().into());
     }
-    Images::new(cached, vec![String::new()])
+    Images::new(cached)
 }
 
 /// Checks that every image has a label map of its name, and the other way round.
@@ -213,13 +213,13 @@ impl Dataset for Pairs {
 
     /// The hash of the classes and of the names of all images in order: the same pairs have one
     /// fingerprint as folders and as an archive.
-    fn fingerprint(&self) -> Fingerprint {
+    fn fingerprint_by(&self, names: &[String], _label: &dyn Fn(Class) -> Class) -> Fingerprint {
         Fingerprint::of(|hasher| {
             hasher.update(b"pairs").update(&[self.maps.rule.first()]);
             let mut text = |text: &str| {
                 hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
             };
-            self.classes.iter().for_each(|class| text(class));
+            names.iter().for_each(|class| text(class));
             (0..self.len()).for_each(|index| text(self.images.file_name(index)));
         })
     }

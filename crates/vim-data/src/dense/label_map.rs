@@ -21,12 +21,6 @@ impl LabelMap {
     pub fn size(&self) -> [usize; 2] {
         [self.height, self.width]
     }
-
-    /// The first label that is neither a class nor ignored.
-    pub(crate) fn stray(&self, classes: usize) -> Option<u8> {
-        let is_stray = |label: &&u8| usize::from(**label) >= classes && **label != IGNORED;
-        self.labels.iter().find(is_stray).copied()
-    }
 }
 
 /// How the bytes of a dataset's label maps are to be read.
@@ -34,28 +28,85 @@ impl LabelMap {
 pub struct LabelRule {
     /// Whether 0 is no class but ignored, and the classes are counted from 1.
     pub reduce_zero: bool,
+    table: Option<LabelTable>,
+}
+
+/// Other labels for the classes of label maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LabelTable {
+    /// By the label in the data.
+    labels: [u8; 256],
+    /// Number of classes in the data.
+    classes: usize,
 }
 
 impl LabelRule {
+    /// The classes are numbered from 0, or from 1 if `reduce_zero` has 0 ignored.
+    pub fn new(reduce_zero: bool) -> Self {
+        Self { reduce_zero, table: None }
+    }
+
+    /// The same bytes for classes under other labels, of which there are `count`, at most 255.
+    /// What is no class of the data becomes none of these either.
+    pub(crate) fn relabelled(self, labels: &[u32], count: usize) -> Self {
+        // With 255 classes every byte is one: such labels can only be ignored.
+        let none = if count < usize::from(IGNORED) { IGNORED - 1 } else { IGNORED };
+        let mut table = [none; 256];
+        table[usize::from(IGNORED)] = IGNORED;
+        let classes = self.table.map_or(labels.len(), |table| table.classes);
+        for class in 0..classes.min(usize::from(IGNORED)) {
+            let before = self.table.map_or(class, |table| usize::from(table.labels[class]));
+            table[class] = labels.get(before).map_or(none, |&label| label as u8);
+        }
+        Self { table: Some(LabelTable { labels: table, classes }), ..self }
+    }
+
     /// Turns bytes as stored into labels.
     ///
     /// # Source
     /// mmsegmentation's `reduce_zero_label`: 0 becomes 255, all others one less, 255 stays.
     pub fn apply(self, bytes: &mut [u8]) {
         if self.reduce_zero {
-            for label in bytes {
+            for label in &mut *bytes {
                 *label = match *label {
                     0 | IGNORED => IGNORED,
                     class => class - 1,
                 };
             }
         }
+        if let Some(LabelTable { labels, .. }) = self.table {
+            bytes.iter_mut().for_each(|label| *label = labels[usize::from(*label)]);
+        }
+    }
+
+    /// The first of `bytes`, as stored, that is neither ignored nor one of the classes, of which
+    /// the dataset has `classes`.
+    pub(crate) fn stray(self, bytes: &[u8], classes: usize) -> Option<StrayLabel> {
+        let classes = self.table.map_or(classes, |table| table.classes);
+        let first = self.first();
+        let is_stray = |value: u8| {
+            let is_ignored = value == IGNORED || value < first;
+            !is_ignored && usize::from(value - first) >= classes
+        };
+        let value = bytes.iter().copied().find(|&value| is_stray(value))?;
+        Some(StrayLabel { value, classes, first })
     }
 
     /// The byte that stands for class 0 in a file.
     pub fn first(self) -> u8 {
         u8::from(self.reduce_zero)
     }
+}
+
+/// A value in a label map that is no class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StrayLabel {
+    /// As stored.
+    value: u8,
+    /// Number of classes of the data.
+    classes: usize,
+    /// The value of the first class.
+    first: u8,
 }
 
 /// Why an image and its label map cannot be used. Each text follows the pair's name.
@@ -102,28 +153,26 @@ impl PairError {
     }
 
     /// Checks that all labels are classes or ignored.
-    pub(crate) fn check_labels(
-        map: &LabelMap,
-        rule: LabelRule,
-        classes: usize,
-    ) -> Result<(), Self> {
-        let Some(label) = map.stray(classes) else { return Ok(()) };
-        let first = rule.first();
-        let last = classes - 1 + usize::from(first);
-        Err(Self::Label { value: label + first, classes, first, last })
+    pub(crate) fn check_labels(stray: Option<StrayLabel>) -> Result<(), Self> {
+        let Some(StrayLabel { value, classes, first }) = stray else { return Ok(()) };
+        let last = (classes + usize::from(first)).saturating_sub(1);
+        Err(Self::Label { value, classes, first, last })
     }
 }
 
-/// Decodes a label map and turns its bytes into labels.
+/// Decodes a label map and turns its bytes into labels of the dataset's `classes`; also returns the
+/// first value that is no class.
 pub(crate) fn decode_labels(
     decoder: &mut Decoder,
     file: &[u8],
     rule: LabelRule,
-) -> Result<LabelMap, DecodeError> {
+    classes: usize,
+) -> Result<(LabelMap, Option<StrayLabel>), DecodeError> {
     let mut map = LabelMap::default();
     [map.height, map.width] = decoder.decode_grey(file, &mut map.labels)?;
+    let stray = rule.stray(&map.labels, classes);
     rule.apply(&mut map.labels);
-    Ok(map)
+    Ok((map, stray))
 }
 
 #[cfg(test)]
@@ -133,19 +182,43 @@ mod tests {
     #[test]
     fn zero_is_ignored_where_it_is_no_class() {
         let mut bytes = [0, 1, 150, 254, 255];
-        LabelRule { reduce_zero: true }.apply(&mut bytes);
+        LabelRule::new(true).apply(&mut bytes);
         assert_eq!(bytes, [255, 0, 149, 253, 255]);
-        LabelRule { reduce_zero: false }.apply(&mut bytes);
+        LabelRule::new(false).apply(&mut bytes);
         assert_eq!(bytes, [255, 0, 149, 253, 255]);
     }
 
     #[test]
     fn a_value_beyond_the_classes_is_named_as_stored() {
-        let map = LabelMap { height: 1, width: 4, labels: vec![0, 255, 2, 7] };
-        for (reduce_zero, value, first, last) in [(false, 7, 0, 2), (true, 8, 1, 3)] {
-            let error = PairError::check_labels(&map, LabelRule { reduce_zero }, 3);
-            assert_eq!(error, Err(PairError::Label { value, classes: 3, first, last }));
-        }
-        assert_eq!(PairError::check_labels(&map, LabelRule::default(), 8), Ok(()));
+        let check = |rule: LabelRule, bytes: &[u8], classes| {
+            PairError::check_labels(rule.stray(bytes, classes))
+        };
+        let wrong = |value, first, last| Err(PairError::Label { value, classes: 3, first, last });
+        assert_eq!(check(LabelRule::new(false), &[0, 255, 2, 7], 3), wrong(7, 0, 2));
+        assert_eq!(check(LabelRule::new(true), &[0, 1, 255, 3, 8], 3), wrong(8, 1, 3));
+        assert_eq!(check(LabelRule::default(), &[0, 255, 2, 7], 8), Ok(()));
+        // As stored also where the classes are under other labels, of which there are more.
+        let rule = LabelRule::new(true).relabelled(&[4, 0, 2], 5);
+        assert_eq!(check(rule, &[0, 1, 255, 3, 4], 5), wrong(4, 1, 3));
+        assert_eq!(check(rule, &[0, 1, 255, 3], 5), Ok(()));
+    }
+
+    #[test]
+    fn classes_go_under_other_labels() {
+        let labels = |rule: LabelRule, bytes: &[u8]| {
+            let mut bytes = bytes.to_vec();
+            rule.apply(&mut bytes);
+            bytes
+        };
+        let rule = LabelRule::new(false).relabelled(&[4, 0, 2], 5);
+        // A value that is no class stays none.
+        assert_eq!(labels(rule, &[0, 1, 2, 3, 4, 255]), [4, 0, 2, 254, 254, 255]);
+        let rule = LabelRule::new(true).relabelled(&[4, 0, 2], 5);
+        assert_eq!(labels(rule, &[0, 1, 2, 3, 4, 255]), [255, 4, 0, 2, 254, 255]);
+        let twice = rule.relabelled(&[1, 9, 2, 9, 0], 3);
+        assert_eq!(labels(twice, &[0, 1, 2, 3, 4, 255]), [255, 0, 1, 2, 254, 255]);
+        let all: Vec<u32> = (0..255).rev().collect();
+        let rule = LabelRule::new(false).relabelled(&all, 255);
+        assert_eq!(labels(rule, &[0, 1, 254, 255]), [254, 253, 0, 255]);
     }
 }

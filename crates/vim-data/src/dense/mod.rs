@@ -16,8 +16,8 @@ mod windows;
 
 pub use classes::ClassList;
 pub use hsv::{hsv_row_to_rgb, rgb_to_hsv};
-pub(crate) use label_map::decode_labels;
 pub use label_map::{IGNORED, LabelMap, LabelRule, PairError};
+pub(crate) use label_map::{StrayLabel, decode_labels};
 pub use photometric::Photometric;
 pub use picture::{coloured, encode_grey, encode_palette, overlay};
 pub(crate) use recipe::crop_region;

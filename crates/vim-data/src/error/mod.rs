@@ -1,5 +1,6 @@
 //! Errors between a configuration and a batch.
 
+mod classes;
 mod source;
 
 use std::path::{Path, PathBuf};
@@ -7,6 +8,8 @@ use std::{fmt, io};
 
 use crate::decode::DecodeError;
 
+pub(crate) use classes::listed;
+pub use classes::{ClassError, ClassSide};
 pub use source::{SourceError, StagingError};
 
 /// A file, or a member of an archive, that an error is about.
@@ -193,6 +196,10 @@ pub enum DataError {
     /// Images in files could not be found or read.
     #[error(transparent)]
     Source(#[from] SourceError),
+
+    /// Classes could not be matched by their names.
+    #[error(transparent)]
+    Classes(#[from] ClassError),
 
     /// A decoder could not be set up.
     #[error("decode: it {0}")]

@@ -58,7 +58,7 @@ pub enum SourceError {
     /// The two parts disagree about the classes.
     #[error(
         "match the classes of `{}` ({val_classes}) with those of `{}` ({train_classes}): \
-         {difference}; both must have the same classes{advice}",
+         {difference}; {advice}",
         val.display(),
         train.display()
     )]
@@ -71,10 +71,22 @@ pub enum SourceError {
         val: PathBuf,
         /// Its number of classes.
         val_classes: usize,
-        /// The first class that only one of them has.
+        /// What only one of them has.
         difference: String,
-        /// What else may be meant, or nothing.
+        /// What is asked for.
         advice: &'static str,
+    },
+
+    /// Two classes of one name.
+    #[error(
+        "tell the classes in `{}` apart: two are called `{name}`, in two Unicode forms; merge them",
+        path.display()
+    )]
+    ClassTwice {
+        /// The folder, archive or list.
+        path: PathBuf,
+        /// The name.
+        name: String,
     },
 
     /// Images in no folder of a class.

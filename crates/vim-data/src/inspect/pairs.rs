@@ -25,16 +25,14 @@ pub fn verify_pairs(
         let decoder = Decoder::new(DecodeLimits::default())?;
         Ok((decoder, Sample::default(), Pixels::default(), LabelMap::default()))
     };
-    let rule = pairs.label_maps().map(|maps| maps.rule).unwrap_or_default();
     let results = for_each(0..pairs.len(), workers, &count, &start, &|tools, index| {
         let (decoder, sample, image, map) = tools;
         if let Err(error) = pairs.read(index, sample) {
             return Ok((Err(format!("cannot be read: failed to {error}")), 0));
         }
         let decoded = decode_pair(pairs, decoder, sample, image, map);
-        let checked = decoded.and_then(|warning| {
-            PairError::check_labels(map, rule, pairs.num_classes()).map(|()| warning)
-        });
+        let checked =
+            decoded.and_then(|(warning, stray)| PairError::check_labels(stray).map(|()| warning));
         Ok((checked.map_err(|error| error.to_string()), sample.bytes()))
     })?;
     let mut report = VerifyReport {

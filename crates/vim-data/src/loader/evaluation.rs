@@ -165,8 +165,8 @@ fn read(split: &Split, position: usize) -> Result<EvalPair, UnreadPair> {
         Err(error) => {
             // Where only the image cannot be used, the labels count.
             let rule = dataset.label_maps().map(|maps| maps.rule).unwrap_or_default();
-            let labels = decode_labels(&mut decoder, &sample.labels, rule).ok();
-            Err(unread(error.to_string(), labels.map(|map| map.labels)))
+            let labels = decode_labels(&mut decoder, &sample.labels, rule, dataset.num_classes());
+            Err(unread(error.to_string(), labels.ok().map(|(map, _)| map.labels)))
         }
     }
 }

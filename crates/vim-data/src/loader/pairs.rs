@@ -5,13 +5,13 @@ use super::worker::Worker;
 use super::{Group, Loader};
 use crate::dataset::{Dataset, Encoding, Sample};
 use crate::decode::Decoder;
-use crate::dense::{DenseRecipe, LabelMap, PairError, apply_dense, decode_labels};
+use crate::dense::{DenseRecipe, LabelMap, PairError, StrayLabel, apply_dense, decode_labels};
 use crate::pixels::Pixels;
 use crate::transforms::EraseBox;
 use crate::transforms::recipe::SampleKey;
 
 /// Decodes the pair in `sample`, as a dataset with label maps gives it, and checks that both are of
-/// one size; returns what the decoder of the image warned of.
+/// one size; returns what the decoder of the image warned of, and the first value that is no class.
 ///
 /// # Panics
 /// If the dataset has no label maps.
@@ -21,23 +21,27 @@ pub(crate) fn decode_pair(
     sample: &Sample,
     image: &mut Pixels,
     map: &mut LabelMap,
-) -> Result<Option<String>, PairError> {
+) -> Result<(Option<String>, Option<StrayLabel>), PairError> {
     let rule = dataset.label_maps().expect("invariant: the dataset has label maps").rule;
+    let classes = dataset.num_classes();
     let mut warning = None;
+    let stray;
     match dataset.encoding() {
         Encoding::Pixels { size: [height, width] } => {
             (image.height, image.width, map.height, map.width) = (height, width, height, width);
             image.data.clone_from(&sample.image);
             map.labels.clone_from(&sample.labels);
+            stray = rule.stray(&map.labels, classes);
             rule.apply(&mut map.labels);
         }
         Encoding::Files => {
             warning = decoder.decode(&sample.image, image)?.warning;
-            *map = decode_labels(decoder, &sample.labels, rule).map_err(PairError::Labels)?;
+            let labels = decode_labels(decoder, &sample.labels, rule, classes);
+            (*map, stray) = labels.map_err(PairError::Labels)?;
         }
     }
     PairError::check_sizes([image.height, image.width], map.size())?;
-    Ok(warning)
+    Ok((warning, stray))
 }
 
 impl Worker<'_> {
@@ -57,15 +61,10 @@ impl Worker<'_> {
         let dataset = split.dataset();
         stats.bytes += sample.bytes();
         let decode = || decode_pair(dataset, decoder, sample, source, label_map);
-        let warning = stats.timed(LoaderStage::Decode, decode)?;
+        let (warning, stray) = stats.timed(LoaderStage::Decode, decode)?;
         stats.decoded += 1;
         stats.warned += u64::from(warning.is_some());
-        let (rule, classes) = (dataset.label_maps(), dataset.num_classes());
-        PairError::check_labels(
-            label_map,
-            rule.map(|maps| maps.rule).unwrap_or_default(),
-            classes,
-        )?;
+        PairError::check_labels(stray)?;
         let area = size[0] * size[1];
         let draws = pixels.chunks_exact_mut(3 * area).zip(maps.chunks_exact_mut(area));
         let boxes = draws.zip(&group.repeats).map(|((pixels, labels), &repeat)| {

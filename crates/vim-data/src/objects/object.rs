@@ -35,8 +35,9 @@ pub struct ImageObjects {
 /// The classes of a dataset's objects, besides their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectClasses {
-    /// Number of each class in files of annotations and detections, ascending.
-    pub categories: Vec<u64>,
+    /// Number of each class in files of annotations and detections; `None` of a class that these do
+    /// not have.
+    pub categories: Vec<Option<u64>>,
     /// Colour of each class in pictures, red, green and blue.
     pub colours: Vec<[u8; 3]>,
 }

@@ -25,7 +25,7 @@ pub struct Images {
     /// Names of the classes, by label; the index may have fewer.
     classes: Vec<String>,
     /// The label of each label of the index.
-    labels: Vec<u32>,
+    labels: Vec<Class>,
     fingerprint: OnceLock<Fingerprint>,
     /// The open archives by container, in the order of opening.
     open: Mutex<VecDeque<(usize, Arc<File>)>>,
@@ -36,14 +36,23 @@ pub struct Images {
 }
 
 impl Images {
-    /// # Panics
-    /// If a class of the index is not among `classes`.
-    pub(crate) fn new(cached: CachedIndex, classes: Vec<String>) -> Result<Self, DataError> {
+    /// The images of an index, with its classes.
+    pub(crate) fn new(cached: CachedIndex) -> Result<Self, DataError> {
+        let classes = cached.index.classes.clone();
+        let labels = (0..).take(classes.len()).collect();
+        Self::labelled(cached, classes, labels)
+    }
+
+    /// The images of an index, each of whose classes has one of `labels` among `classes`.
+    pub(crate) fn labelled(
+        cached: CachedIndex,
+        classes: Vec<String>,
+        labels: Vec<Class>,
+    ) -> Result<Self, DataError> {
         if cached.index.entries.is_empty() {
             return Err(SourceError::Empty(cached.part.root().to_owned()).into());
         }
         let (open, copies) = (Mutex::default(), vec![None; cached.index.containers.len()]);
-        let labels = cached.index.labels_among(&classes).expect("invariant: classes were compared");
         let fingerprint = OnceLock::new();
         Ok(Self { cached, classes, labels, fingerprint, open, copies, staging: None })
     }
@@ -261,19 +270,21 @@ impl Dataset for Images {
     ///
     /// Locations and lengths of the files do not count: the same images have one fingerprint as a
     /// folder (listed without lengths), as an archive and as a pack.
-    fn fingerprint(&self) -> Fingerprint {
-        *self.fingerprint.get_or_init(|| {
-            Fingerprint::of(|hasher| {
-                hasher.update(b"files");
-                let mut text = |text: &str| {
-                    hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
-                };
-                self.classes.iter().for_each(|class| text(class));
-                for index in 0..self.len() {
-                    text(self.file_name(index));
-                    text(&self.label(index).to_string());
-                }
-            })
+    fn fingerprint_by(&self, names: &[String], label: &dyn Fn(Class) -> Class) -> Fingerprint {
+        Fingerprint::of(|hasher| {
+            hasher.update(b"files");
+            let mut text = |text: &str| {
+                hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+            };
+            names.iter().for_each(|class| text(class));
+            for index in 0..self.len() {
+                text(self.file_name(index));
+                text(&label(self.label(index)).to_string());
+            }
         })
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        *self.fingerprint.get_or_init(|| self.fingerprint_by(&self.classes, &|label| label))
     }
 }

@@ -106,12 +106,6 @@ impl Index {
         let start = index.checked_sub(1).map_or(0, |before| self.entries[before].name_end);
         &self.names[start as usize..self.entries[index].name_end as usize]
     }
-
-    /// The position among `classes` of each class of this index; `None` if one is missing there.
-    pub(crate) fn labels_among(&self, classes: &[String]) -> Option<Vec<u32>> {
-        let place = |class| classes.iter().position(|other| other == class);
-        self.classes.iter().map(|class| place(class).map(|label| label as u32)).collect()
-    }
 }
 
 /// One image, as found.

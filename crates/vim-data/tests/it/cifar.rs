@@ -174,7 +174,7 @@ fn refused(path: &Path, says: &str) -> DataError {
 #[test]
 fn path_is_needed_and_must_exist() {
     let config = DataConfig { dataset: DatasetKind::Cifar100, ..DataConfig::default() };
-    let error = vim_data::open::<Class>(&config, 0).unwrap_err();
+    let error = vim_data::open::<Class>(&config).unwrap_err();
     assert!(matches!(error, DataError::MissingPath { dataset: "cifar100" }));
     assert!(error.to_string().contains("`data.path` is not set"), "{error}");
 

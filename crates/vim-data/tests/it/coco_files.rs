@@ -36,20 +36,20 @@ fn folders_and_zips_give_the_same_objects() {
         assert_eq!(without_place(scenes(&splits.train)), without_place(expected.clone()));
         assert_eq!(scenes(&splits.test), scenes(&drawn.test));
         let classes = splits.train.dataset().object_classes().unwrap();
-        assert_eq!(classes.categories[..3], [2, 5, 8]);
+        assert_eq!(classes.categories[..3], [2, 5, 8].map(Some));
         assert_eq!(splits.train.class_names(), drawn.train.class_names());
         fingerprints.insert(splits.train.dataset().fingerprint().to_string());
     }
     assert_eq!(fingerprints.len(), 1);
     for refused in [
-        vim_data::open::<Class>(&config(&folder), 0).map(|_| ()),
-        vim_data::dry_run::<Class>(&config(&folder), 0).map(|_| ()),
-        vim_data::open::<LabelMap>(&config(&folder), 0).map(|_| ()),
+        vim_data::open::<Class>(&config(&folder)).map(|_| ()),
+        vim_data::dry_run::<Class>(&config(&folder)).map(|_| ()),
+        vim_data::open::<LabelMap>(&config(&folder)).map(|_| ()),
     ] {
         let error = refused.unwrap_err().to_string();
         assert!(error.contains("data.dataset = coco"), "{error}");
     }
-    assert!(vim_data::dry_run::<ImageObjects>(&config(&folder), 0).unwrap().is_none());
+    assert!(vim_data::dry_run::<ImageObjects>(&config(&folder)).unwrap().is_none());
 }
 
 #[test]

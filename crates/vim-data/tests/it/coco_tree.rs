@@ -22,7 +22,7 @@ pub(crate) fn shapes(train: usize) -> DataConfig {
 }
 
 pub(crate) fn drawn() -> Splits {
-    vim_data::open::<ImageObjects>(&shapes(16), 0).unwrap()
+    vim_data::open::<ImageObjects>(&shapes(16)).unwrap()
 }
 
 pub(crate) fn scenes(split: &Split) -> Vec<EvalScene> {
@@ -123,7 +123,7 @@ pub(crate) fn config(path: &Path) -> DataConfig {
 }
 
 pub(crate) fn open(path: &Path) -> Result<Splits, DataError> {
-    vim_data::open::<ImageObjects>(&config(path), 0)
+    vim_data::open::<ImageObjects>(&config(path))
 }
 
 pub(crate) fn training(workers: usize) -> LoaderConfig {

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
-use vim_data::{DataConfig, DatasetKind, Normalize, Workers};
+use vim_data::{DataConfig, DatasetKind, HoldOut, Normalize, Workers};
 
 #[test]
 fn empty_section_is_the_default() {
@@ -28,9 +28,40 @@ fn section_survives_a_round_trip() {
 }
 
 #[test]
+fn what_chooses_held_out_images_is_written_where_it_is_set() {
+    let read = |text: &str| serde_json::from_str::<DataConfig>(text).unwrap();
+    let printed = |config: &DataConfig| serde_json::to_string(config).unwrap();
+    let plain = read(r#"{"val_fraction":0.1}"#);
+    assert_eq!((plain.val_seed, plain.val_rule), (None, HoldOut::EachClass));
+    let text = printed(&plain);
+    assert!(!text.contains("val_seed") && !text.contains("val_rule"), "{text}");
+    let set = read(r#"{"val_fraction":0.1,"val_seed":7,"val_rule":"rounded"}"#);
+    assert_eq!((set.val_seed, set.val_rule), (Some(7), HoldOut::Rounded));
+    assert!(printed(&set).contains(r#""val_seed":7,"val_rule":"rounded""#));
+    assert_eq!(read(&printed(&set)), set);
+    assert_eq!(read(r#"{"val_rule":"each_class"}"#), DataConfig::default());
+}
+
+#[test]
+fn the_effective_configuration_says_what_chooses_the_held_out_images() {
+    let config = DataConfig { val_fraction: 0.1, ..DataConfig::default() };
+    let effective = DataConfig { val_seed: Some(0), ..config.clone() };
+    assert_eq!((config.effective(), effective.effective()), (effective.clone(), effective));
+    let (val_seed, val_rule) = (Some(7), HoldOut::Rounded);
+    let set = DataConfig { val_seed, val_rule, ..config };
+    assert_eq!(set.effective(), set);
+    let none = DataConfig { val_fraction: 0.0, ..set };
+    assert_eq!(none.effective(), DataConfig::default());
+}
+
+#[test]
 fn unknown_keys_are_refused() {
-    for text in [r#"{"datasett":"shapes"}"#, r#"{"shapes":{"size":32}}"#, r#"{"dataset":"mnist"}"#]
-    {
+    for text in [
+        r#"{"val_rule":"any"}"#,
+        r#"{"datasett":"shapes"}"#,
+        r#"{"shapes":{"size":32}}"#,
+        r#"{"dataset":"mnist"}"#,
+    ] {
         assert!(serde_json::from_str::<DataConfig>(text).is_err(), "{text}");
     }
 }

@@ -57,7 +57,7 @@ pub(crate) fn unpack(archive: &Path, folder: &Path) {
 /// Opens a CIFAR dataset without a validation split.
 pub(crate) fn open(dataset: DatasetKind, path: &Path) -> Result<Splits, DataError> {
     let path = Some(path.to_owned());
-    vim_data::open::<Class>(&DataConfig { dataset, path, ..DataConfig::default() }, 0)
+    vim_data::open::<Class>(&DataConfig { dataset, path, ..DataConfig::default() })
 }
 
 /// Every label and pixel of a dataset's two parts.

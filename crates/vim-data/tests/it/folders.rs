@@ -149,12 +149,55 @@ fn classes_must_agree() {
         let message = refusal(&config(root.path()));
         assert!(message.contains(count) && message.contains(difference), "{message}");
     };
-    fs::create_dir(val.join("n04")).unwrap();
-    fs::write(val.join("n04/x.JPEG"), "x").unwrap();
-    refused("(4)", "only the former has `n04`");
-    fs::remove_dir_all(val.join("n04")).unwrap();
-    fs::remove_dir_all(val.join("n02")).unwrap();
-    refused("(2)", "only the latter has `n02`");
+    let add = |class: &str| {
+        fs::create_dir(val.join(class)).unwrap();
+        fs::write(val.join(class).join("x.JPEG"), "x").unwrap();
+    };
+    add("n04");
+    refused("(4)", "only the former has `n04`; it may have fewer, but no others");
+    add("n06");
+    add("n05");
+    refused("(6)", "only the former has `n04`, `n05` and `n06`");
+}
+
+#[test]
+fn a_validation_part_may_lack_classes() {
+    let root = unpacked();
+    fs::remove_dir_all(root.path().join("val/n02")).unwrap();
+    let splits = open(&config(root.path())).unwrap();
+    let expected: Vec<_> = val().into_iter().filter(|(class, ..)| class != "n02").collect();
+    assert!(content(&splits.test) == expected);
+    assert_eq!(splits.test.class_names(), ["n01", "n02", "n03"]);
+    assert_eq!(splits.test.class_counts(), Some(vec![2, 0, 2]));
+    assert_eq!(splits.test.empty_classes(), ["n02"]);
+    assert!(splits.train.empty_classes().is_empty());
+    let note = "the validation part has no images of 1 of the 3 classes: `n02`";
+    assert_eq!(splits.notes, [note]);
+}
+
+#[test]
+fn folders_of_classes_match_in_two_unicode_forms() {
+    let (composed, decomposed) = ("caf\u{e9}", "cafe\u{301}");
+    let root = unpacked();
+    for (part, name) in [("train", composed), ("val", decomposed)] {
+        let part = root.path().join(part);
+        fs::rename(part.join("n03"), part.join(name)).unwrap();
+        fs::rename(part.join("n02"), part.join("cafz")).unwrap();
+    }
+    let splits = open(&config(root.path())).unwrap();
+    // In bytes, `cafz` is between the two forms.
+    assert_eq!(splits.train.class_names(), ["cafz", composed, "n01"]);
+    assert_eq!(splits.test.class_names(), splits.train.class_names());
+    let labels: Vec<u32> = (0..6).map(|position| splits.test.label(position)).collect();
+    assert_eq!(labels, [1, 1, 0, 0, 2, 2]);
+    let named = |name: &str| splits.test.dataset().name(0).contains(name);
+    assert!(named(decomposed) && named("00000002"), "{}", splits.test.dataset().name(0));
+    assert!(splits.notes.is_empty(), "{:?}", splits.notes);
+    // Both in one part are two folders for what is one class.
+    fs::rename(root.path().join("train/n01"), root.path().join("train").join(decomposed)).unwrap();
+    let message = refusal(&config(root.path()));
+    assert!(message.contains("in two Unicode forms; merge them"), "{message}");
+    assert!(message.contains("/train`"), "{message}");
 }
 
 #[test]

@@ -129,8 +129,7 @@ fn read_only_data_have_their_index_in_the_users_cache() {
     }
     let folder = cache.path().join("vim-train");
     let env_paths = EnvPaths { cache: Some(folder.clone()), ..EnvPaths::default() };
-    let open =
-        || vim_data::open_in::<vim_data::Class>(&config(root.path()), 0, &env_paths).unwrap();
+    let open = || vim_data::open_in::<vim_data::Class>(&config(root.path()), &env_paths).unwrap();
     open();
     assert_eq!(kept(&folder).len(), 2);
     let before = times(&folder);

@@ -8,7 +8,7 @@ use vim_data::{
 use crate::fixture::shapes;
 
 fn split() -> Split {
-    vim_data::open::<Class>(&shapes(101, 0, 5), 0).unwrap().train
+    vim_data::open::<Class>(&shapes(101, 0, 5)).unwrap().train
 }
 
 fn loader(workers: usize, seed: u64) -> Loader {

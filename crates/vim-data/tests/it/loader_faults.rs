@@ -108,7 +108,7 @@ fn entering_late_reads_nothing_before() {
 #[test]
 fn impossible_configurations_are_refused() {
     let new = |batch_size, workers, preset| {
-        let train = vim_data::open::<Class>(&shapes(20, 0, 5), 0).unwrap().train;
+        let train = vim_data::open::<Class>(&shapes(20, 0, 5)).unwrap().train;
         let recipe = Recipe::preset(preset);
         Loader::new(train, LoaderConfig::training(batch_size, [32, 32], workers, 0, recipe))
     };

@@ -28,6 +28,7 @@ mod pack;
 mod pairs;
 mod picture;
 mod recipe;
+mod relabelled;
 mod resize;
 mod shapes;
 mod softmax;

@@ -30,8 +30,8 @@ fn objects_of_shapes_are_pinned() {
 #[test]
 fn objects_are_what_is_seen_of_the_scenes_of_segmentation() {
     let config = shapes(200);
-    let objects = scenes(&vim_data::open::<ImageObjects>(&config, 0).unwrap().train);
-    let pairs = vim_data::open::<LabelMap>(&config, 0).unwrap().train;
+    let objects = scenes(&vim_data::open::<ImageObjects>(&config).unwrap().train);
+    let pairs = vim_data::open::<LabelMap>(&config).unwrap().train;
     let pairs = EvalPairs::new(&pairs, (0..pairs.len()).collect(), 2, OnBad::Fail).unwrap();
     let (mut crowds, mut all, mut alike) = (0, 0, 0);
     let mut ids = BTreeSet::new();
@@ -203,7 +203,7 @@ fn scenes_can_be_made_simpler() {
     let few = |textures, figures, scale| {
         let DataConfig { shapes, .. } = shapes(60);
         let shapes = ShapesConfig { textures, figures, scale, ..shapes };
-        vim_data::open::<ImageObjects>(&DataConfig { shapes, ..DataConfig::default() }, 0)
+        vim_data::open::<ImageObjects>(&DataConfig { shapes, ..DataConfig::default() })
     };
     let usual = ShapesConfig::default();
     let split = few(1, 1, [0.2, 0.3]).unwrap().train;
@@ -216,7 +216,7 @@ fn scenes_can_be_made_simpler() {
         assert!(object.class < 4 && object.bbox[2].max(object.bbox[3]) < most, "{object:?}");
     }
     let same = few(usual.textures, usual.figures, usual.scale).unwrap().train;
-    let default = vim_data::open::<ImageObjects>(&shapes(60), 0).unwrap().train;
+    let default = vim_data::open::<ImageObjects>(&shapes(60)).unwrap().train;
     let prints = [&split, &same, &default].map(|split| split.dataset().fingerprint().to_string());
     assert!(prints[0] != prints[1] && prints[1] == prints[2], "{prints:?}");
     for (textures, figures, scale, key) in [
@@ -243,7 +243,7 @@ fn what_is_annotated_scores_1_and_is_read_as_it_was_written() {
         let seen = scene.objects.objects.into_iter().filter(|object| !object.crowd);
         seen.map(move |object| Detection {
             image,
-            category: categories[object.class as usize],
+            category: categories[object.class as usize].unwrap(),
             score: 0.5,
             bbox: object.bbox,
             mask: Some(object.mask),

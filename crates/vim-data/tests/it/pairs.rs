@@ -14,9 +14,9 @@ use vim_data::{
 
 use crate::trees::tar_of;
 
-const SIDE: usize = 32;
+pub(crate) const SIDE: usize = 32;
 
-fn scenes(background: ShapesBackground) -> Splits {
+pub(crate) fn scenes(background: ShapesBackground) -> Splits {
     let shapes = ShapesConfig {
         image_size: SIDE,
         train: 24,
@@ -26,7 +26,7 @@ fn scenes(background: ShapesBackground) -> Splits {
         background,
         ..ShapesConfig::default()
     };
-    vim_data::open::<LabelMap>(&DataConfig { shapes, ..DataConfig::default() }, 0).unwrap()
+    vim_data::open::<LabelMap>(&DataConfig { shapes, ..DataConfig::default() }).unwrap()
 }
 
 /// A grey PNG of these values.
@@ -47,12 +47,12 @@ fn grey_png(
     bytes
 }
 
-fn labels_png(size: [usize; 2], values: &[u8]) -> Vec<u8> {
+pub(crate) fn labels_png(size: [usize; 2], values: &[u8]) -> Vec<u8> {
     grey_png(size, values, png::ColorType::Grayscale, png::BitDepth::Eight)
 }
 
 /// An image and its label map as the dataset gives them.
-fn sample(split: &Split, position: usize) -> Sample {
+pub(crate) fn sample(split: &Split, position: usize) -> Sample {
     let mut sample = Sample::default();
     split.dataset().read(split.index(position), &mut sample).unwrap();
     sample
@@ -77,7 +77,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-fn write_files(root: &Path, files: &[(String, Vec<u8>)]) {
+pub(crate) fn write_files(root: &Path, files: &[(String, Vec<u8>)]) {
     for (name, bytes) in files {
         let path = root.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -86,7 +86,7 @@ fn write_files(root: &Path, files: &[(String, Vec<u8>)]) {
 }
 
 /// The files in a folder, a tar and a zip: paths of the three.
-fn laid_out(root: &Path) -> [PathBuf; 3] {
+pub(crate) fn laid_out(root: &Path) -> [PathBuf; 3] {
     let files = files();
     let [folder, tar, zip] = ["tree", "ade.tar", "ade.zip"].map(|name| root.join(name));
     write_files(&folder, &files);
@@ -105,7 +105,7 @@ fn laid_out(root: &Path) -> [PathBuf; 3] {
 }
 
 /// The configuration of pairs at `path` with the twelve classes of the scenes.
-fn of_path(path: &Path) -> DataConfig {
+pub(crate) fn of_path(path: &Path) -> DataConfig {
     let classes = path.with_file_name("names.txt");
     fs::write(&classes, (1..=12).map(|class| format!("class {class}\n")).collect::<String>())
         .unwrap();
@@ -119,16 +119,16 @@ fn of_path(path: &Path) -> DataConfig {
     }
 }
 
-fn open(path: &Path) -> Result<Splits, DataError> {
-    vim_data::open::<LabelMap>(&of_path(path), 0)
+pub(crate) fn open(path: &Path) -> Result<Splits, DataError> {
+    vim_data::open::<LabelMap>(&of_path(path))
 }
 
-fn pairs(split: &Split) -> Vec<EvalPair> {
+pub(crate) fn pairs(split: &Split) -> Vec<EvalPair> {
     let all = EvalPairs::new(split, (0..split.len()).collect(), 3, OnBad::Fail).unwrap();
     all.map(|pair| pair.unwrap().unwrap()).collect()
 }
 
-fn training(workers: usize) -> LoaderConfig {
+pub(crate) fn training(workers: usize) -> LoaderConfig {
     let recipe = DenseRecipe { scale: [4 * SIDE, SIDE], ..DenseRecipe::default() };
     LoaderConfig {
         batch_size: 4,
@@ -143,7 +143,7 @@ fn training(workers: usize) -> LoaderConfig {
     }
 }
 
-fn epoch(split: &Split, config: LoaderConfig) -> Vec<Batch> {
+pub(crate) fn epoch(split: &Split, config: LoaderConfig) -> Vec<Batch> {
     let loader = Loader::new(split.clone(), config).unwrap();
     loader.epoch(1, 0).map(Result::unwrap).collect()
 }
@@ -232,24 +232,24 @@ fn ade20k_knows_its_classes_and_tells_of_missing_pairs() {
         stage: Stage::Off,
         ..DataConfig::default()
     };
-    let splits = vim_data::open::<LabelMap>(&config, 0).unwrap();
+    let splits = vim_data::open::<LabelMap>(&config).unwrap();
     assert_eq!(splits.train.num_classes(), 150);
     let maps = splits.train.dataset().label_maps().unwrap();
     assert_eq!((maps.rule.reduce_zero, maps.colours[0]), (true, [120, 120, 120]));
     let notes = splits.notes.join("\n");
     assert!(notes.contains("24 training pairs; ADE20K as published has 20210"), "{notes}");
     let held = DataConfig { val_fraction: 0.25, ..config.clone() };
-    let splits = vim_data::open::<LabelMap>(&held, 0).unwrap();
+    let splits = vim_data::open::<LabelMap>(&held).unwrap();
     assert_eq!((splits.train.len(), splits.val.unwrap().len()), (18, 6));
     for refused in [
-        vim_data::open::<Class>(&config, 0).map(|_| ()),
-        vim_data::dry_run::<Class>(&config, 0).map(|_| ()),
+        vim_data::open::<Class>(&config).map(|_| ()),
+        vim_data::dry_run::<Class>(&config).map(|_| ()),
     ] {
         let error = refused.unwrap_err().to_string();
         assert!(error.contains("ade20k") && error.contains("task = \"segmentation\""), "{error}");
     }
     let cifar = DataConfig { dataset: DatasetKind::Cifar10, ..DataConfig::default() };
-    let error = vim_data::open::<LabelMap>(&cifar, 0).unwrap_err().to_string();
+    let error = vim_data::open::<LabelMap>(&cifar).unwrap_err().to_string();
     assert!(error.contains("a dataset with label maps"), "{error}");
 }
 
@@ -394,7 +394,7 @@ fn files_without_partners_and_missing_folders_are_named() {
     );
 
     let config = DataConfig { classes: None, ..of_path(&folder) };
-    let error = vim_data::open::<LabelMap>(&config, 0).unwrap_err().to_string();
+    let error = vim_data::open::<LabelMap>(&config).unwrap_err().to_string();
     assert!(error.contains("data.classes"), "{error}");
     let cut = root.path().join("cut.zip");
     fs::write(&cut, b"PK\x03\x04 and no more").unwrap();
@@ -414,7 +414,7 @@ fn neither_the_commonest_class_nor_colours_tell_the_figures() {
         ..ShapesConfig::default()
     };
     let config = DataConfig { shapes, ..DataConfig::default() };
-    let Splits { train, test, .. } = vim_data::open::<LabelMap>(&config, 0).unwrap();
+    let Splits { train, test, .. } = vim_data::open::<LabelMap>(&config).unwrap();
     let Floors { majority, colour } = Floors::measure(&train, &test, 1000).unwrap();
     // The background alone is right.
     let scores = majority.class_scores();

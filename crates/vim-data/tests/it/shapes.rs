@@ -19,11 +19,11 @@ fn hash(split: &Split, count: usize) -> String {
 /// instead.
 #[test]
 fn images_are_pinned() {
-    let splits = vim_data::open::<Class>(&shapes(24, 24, 24), 0).unwrap();
+    let splits = vim_data::open::<Class>(&shapes(24, 24, 24)).unwrap();
     let parts = [&splits.train, splits.val.as_ref().unwrap(), &splits.test];
     let large = ShapesConfig { image_size: 64, seed: 1, ..ShapesConfig::default() };
     let large =
-        vim_data::open::<Class>(&DataConfig { shapes: large, ..DataConfig::default() }, 0).unwrap();
+        vim_data::open::<Class>(&DataConfig { shapes: large, ..DataConfig::default() }).unwrap();
     let hashes = [parts[0], parts[1], parts[2], &large.train].map(|split| hash(split, 24));
     assert_eq!(
         hashes,
@@ -33,18 +33,18 @@ fn images_are_pinned() {
 
 #[test]
 fn an_image_depends_on_nothing_but_its_key() {
-    let few = vim_data::open::<Class>(&shapes(30, 5, 5), 1).unwrap();
-    let many = vim_data::open::<Class>(&shapes(3_000, 50, 50), 2).unwrap();
+    let few = vim_data::open::<Class>(&shapes(30, 5, 5)).unwrap();
+    let many = vim_data::open::<Class>(&shapes(3_000, 50, 50)).unwrap();
     assert_eq!(hash(&few.train, 30), hash(&many.train, 30));
     assert_eq!(few.train.image(29).unwrap(), few.train.image(29).unwrap());
     let mut other = shapes(30, 5, 5);
     other.shapes.seed = 1;
-    assert_ne!(hash(&few.train, 30), hash(&vim_data::open::<Class>(&other, 1).unwrap().train, 30));
+    assert_ne!(hash(&few.train, 30), hash(&vim_data::open::<Class>(&other).unwrap().train, 30));
 }
 
 #[test]
 fn no_two_images_are_equal_across_parts() {
-    let splits = vim_data::open::<Class>(&shapes(300, 200, 200), 0).unwrap();
+    let splits = vim_data::open::<Class>(&shapes(300, 200, 200)).unwrap();
     let val = splits.val.unwrap();
     let images: BTreeSet<Vec<u8>> = [&splits.train, &val, &splits.test]
         .into_iter()
@@ -55,7 +55,7 @@ fn no_two_images_are_equal_across_parts() {
 
 #[test]
 fn classes_are_balanced_and_named() {
-    let train = vim_data::open::<Class>(&shapes(1_200, 1, 1), 0).unwrap().train;
+    let train = vim_data::open::<Class>(&shapes(1_200, 1, 1)).unwrap().train;
     assert_eq!(train.num_classes(), 12);
     assert_eq!(train.class_names().iter().collect::<BTreeSet<_>>().len(), 12);
     for class in 0..12 {
@@ -67,7 +67,7 @@ fn classes_are_balanced_and_named() {
 fn impossible_sizes_are_refused() {
     let sized = |image_size, train, test| {
         let shapes = ShapesConfig { image_size, train, test, ..ShapesConfig::default() };
-        vim_data::open::<Class>(&DataConfig { shapes, ..DataConfig::default() }, 0)
+        vim_data::open::<Class>(&DataConfig { shapes, ..DataConfig::default() })
     };
     for (size, train, test, bad) in [
         (31, 9, 9, "data.shapes.image_size"),
@@ -86,7 +86,7 @@ fn impossible_sizes_are_refused() {
 
 #[test]
 fn statistics_are_those_of_the_images() {
-    let train = vim_data::open::<Class>(&shapes(3_000, 1, 1), 0).unwrap().train;
+    let train = vim_data::open::<Class>(&shapes(3_000, 1, 1)).unwrap().train;
     let stated = train.statistics(Normalize::Dataset);
     let images: Vec<Vec<u8>> = (0..3_000).map(|i| train.image(i).unwrap()).collect();
     for channel in 0..3 {
@@ -105,7 +105,7 @@ fn statistics_are_those_of_the_images() {
 /// The classes must need more than a weighted sum of pixels; the classifier itself must work.
 #[test]
 fn linear_classifier_fails() {
-    let splits = vim_data::open::<Class>(&shapes(4_000, 1, 1_200), 0).unwrap();
+    let splits = vim_data::open::<Class>(&shapes(4_000, 1, 1_200)).unwrap();
     let train = Pixels::of(&splits.train).unwrap();
     let fit = Fit { epochs: 10, batch_size: 50, learning_rate: 0.005, weight_decay: 0.1 };
     let model = Softmax::fit(&train, 12, fit);
@@ -118,7 +118,7 @@ fn linear_classifier_fails() {
 /// A fine texture must be visible: within the figure, both of its colours, far apart.
 #[test]
 fn textured_figures_have_more_edges_than_solid_ones() {
-    let train = vim_data::open::<Class>(&shapes(1_200, 1, 1), 0).unwrap().train;
+    let train = vim_data::open::<Class>(&shapes(1_200, 1, 1)).unwrap().train;
     let mut edges = [0_f64; 12];
     for i in 0..1_200 {
         let image = train.image(i).unwrap();

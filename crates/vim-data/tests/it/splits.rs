@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use strum::VariantArray;
 use vim_data::{
-    Annotation, Class, DataConfig, DataError, DatasetKind, ImageObjects, LabelMap, Split,
+    Annotation, Class, DataConfig, DataError, DatasetKind, HoldOut, ImageObjects, LabelMap, Split,
 };
 
 use crate::fixture::{archive, shapes};
@@ -25,7 +25,7 @@ fn cifar() -> DataConfig {
 #[test]
 fn held_out_images_are_disjoint_and_complete() {
     for config in [cifar(), shapes(230, 40, 30)] {
-        let splits = vim_data::open::<Class>(&with_fraction(config, 0.1), 0).unwrap();
+        let splits = vim_data::open::<Class>(&with_fraction(config, 0.1)).unwrap();
         let val = splits.val.unwrap();
         let (kept, held) = (indices(&splits.train), indices(&val));
         assert_eq!((kept.len(), held.len()), (207, 23));
@@ -38,7 +38,8 @@ fn held_out_images_are_disjoint_and_complete() {
 fn held_out_images_are_stratified() {
     for fraction in [0.1, 0.25, 0.37, 0.5] {
         let config = with_fraction(shapes(1_205, 0, 30), fraction);
-        let splits = vim_data::open::<Class>(&config, 4).unwrap();
+        let config = DataConfig { val_seed: Some(4), ..config };
+        let splits = vim_data::open::<Class>(&config).unwrap();
         let val = splits.val.unwrap();
         assert_eq!(val.len(), (1_205.0 * fraction).round() as usize);
         for class in 0..12 {
@@ -53,18 +54,64 @@ fn held_out_images_are_stratified() {
 
 #[test]
 fn held_out_images_follow_from_the_seed() {
-    let held = |seed| {
-        indices(&vim_data::open::<Class>(&with_fraction(cifar(), 0.2), seed).unwrap().val.unwrap())
+    for val_rule in [HoldOut::EachClass, HoldOut::Rounded] {
+        let held = |val_seed| {
+            let config = DataConfig { val_seed, val_rule, ..with_fraction(cifar(), 0.2) };
+            indices(&vim_data::open::<Class>(&config).unwrap().val.unwrap())
+        };
+        assert_eq!(held(Some(1)), held(Some(1)));
+        assert_ne!(held(Some(1)), held(Some(2)));
+        assert_eq!(held(None), held(Some(0)), "left out, it is fixed");
+    }
+}
+
+#[test]
+fn what_chooses_held_out_images_is_refused_where_there_are_none() {
+    let refused = |config: &DataConfig| {
+        let opened = vim_data::open::<Class>(config).unwrap_err();
+        let preview = vim_data::dry_run::<Class>(config).unwrap_err().to_string();
+        assert_eq!(opened.to_string(), preview);
+        let DataError::InvalidConfig { key, .. } = opened else { panic!("{opened}") };
+        (key, preview)
     };
-    assert_eq!(held(1), held(1));
-    assert_ne!(held(1), held(2));
+    let without = shapes(20, 5, 5);
+    let (key, message) = refused(&DataConfig { val_seed: Some(0), ..without.clone() });
+    assert_eq!(key, "data.val_seed");
+    assert!(message.contains("`data.val_seed = 0`") && message.contains("no effect"), "{message}");
+    let (key, message) = refused(&DataConfig { val_rule: HoldOut::Rounded, ..without });
+    assert_eq!(key, "data.val_rule");
+    assert!(message.contains("`data.val_rule = \"rounded\"`"), "{message}");
+    let large = DataConfig { val_seed: Some(1 << 63), ..with_fraction(shapes(20, 0, 5), 0.5) };
+    assert_eq!(refused(&large).0, "data.val_seed");
+}
+
+#[test]
+fn each_class_keeps_a_training_image_and_counts_say_so() {
+    // 15 images of 12 classes: three of them have two.
+    let of = |val_rule| {
+        let config = DataConfig { val_rule, ..with_fraction(shapes(15, 0, 5), 0.2) };
+        vim_data::open::<Class>(&config).unwrap()
+    };
+    let each = of(HoldOut::EachClass);
+    assert_eq!(each.train.class_counts(), Some(vec![1; 12]));
+    assert!(each.train.empty_classes().is_empty());
+    let val = each.val.unwrap();
+    let mut held = [0; 12];
+    held[..3].fill(1);
+    assert_eq!(val.class_counts(), Some(held.to_vec()));
+    assert_eq!(val.empty_classes(), val.class_names()[3..]);
+    let rounded = of(HoldOut::Rounded);
+    assert_eq!(rounded.val.unwrap().len(), 3);
+    assert!(!rounded.train.empty_classes().is_empty());
+    let scenes = vim_data::open::<LabelMap>(&shapes(15, 0, 5)).unwrap().train;
+    assert_eq!((scenes.class_counts(), scenes.empty_classes()), (None, vec![]));
 }
 
 #[test]
 fn a_dry_run_opens_the_same_splits_without_pixels() {
     for config in [shapes(230, 40, 30), with_fraction(shapes(230, 0, 30), 0.1)] {
-        let preview = vim_data::dry_run::<Class>(&config, 3).unwrap().unwrap();
-        let opened = vim_data::open::<Class>(&config, 3).unwrap();
+        let preview = vim_data::dry_run::<Class>(&config).unwrap().unwrap();
+        let opened = vim_data::open::<Class>(&config).unwrap();
         assert_eq!(indices(&preview.train), indices(&opened.train));
         assert_eq!(preview.val.map(|val| indices(&val)), opened.val.map(|val| indices(&val)));
     }
@@ -72,20 +119,20 @@ fn a_dry_run_opens_the_same_splits_without_pixels() {
         // Nothing is there, and nothing is looked for.
         let config = DataConfig { dataset, path: Some("/no/such".into()), ..DataConfig::default() };
         let splits =
-            vim_data::dry_run::<Class>(&with_fraction(config.clone(), 0.1), 0).unwrap().unwrap();
+            vim_data::dry_run::<Class>(&with_fraction(config.clone(), 0.1)).unwrap().unwrap();
         let lengths = [splits.train.len(), splits.val.unwrap().len(), splits.test.len()];
         assert_eq!(lengths, [45_000, 5_000, 10_000]);
         assert_eq!(splits.train.num_classes(), classes);
         assert_eq!(splits.train.encoding(), vim_data::Encoding::Pixels { size: [32, 32] });
-        assert!(vim_data::dry_run::<Class>(&with_fraction(config.clone(), 1.0), 0).is_err());
+        assert!(vim_data::dry_run::<Class>(&with_fraction(config.clone(), 1.0)).is_err());
         let nowhere = DataConfig { path: None, ..config };
-        let error = vim_data::dry_run::<Class>(&nowhere, 0).unwrap_err();
+        let error = vim_data::dry_run::<Class>(&nowhere).unwrap_err();
         assert!(matches!(error, DataError::MissingPath { .. }), "{error}");
     }
     for dataset in [DatasetKind::Imagenet, DatasetKind::Folder] {
         let path = Some("/no/such".into());
         let config = DataConfig { dataset, path, ..DataConfig::default() };
-        assert!(vim_data::dry_run::<Class>(&config, 0).unwrap().is_none(), "only the files know");
+        assert!(vim_data::dry_run::<Class>(&config).unwrap().is_none(), "only the files know");
     }
 }
 
@@ -109,13 +156,10 @@ fn a_dataset_is_opened_with_what_its_images_have_and_with_nothing_else() {
         let path = Some(empty.path().to_owned());
         let config = DataConfig { dataset, path, ..DataConfig::default() };
         let opened = [
-            [vim_data::dry_run::<Class>(&config, 0).map(|_| ()), open_nothing::<Class>(&config)],
+            [vim_data::dry_run::<Class>(&config).map(|_| ()), open_nothing::<Class>(&config)],
+            [vim_data::dry_run::<LabelMap>(&config).map(|_| ()), open_nothing::<LabelMap>(&config)],
             [
-                vim_data::dry_run::<LabelMap>(&config, 0).map(|_| ()),
-                open_nothing::<LabelMap>(&config),
-            ],
-            [
-                vim_data::dry_run::<ImageObjects>(&config, 0).map(|_| ()),
+                vim_data::dry_run::<ImageObjects>(&config).map(|_| ()),
                 open_nothing::<ImageObjects>(&config),
             ],
         ];
@@ -154,7 +198,7 @@ fn a_dataset_is_opened_with_what_its_images_have_and_with_nothing_else() {
 
 /// Opens a dataset; that its files are not there counts as opened.
 fn open_nothing<A: Annotation>(config: &DataConfig) -> Result<(), DataError> {
-    match vim_data::open::<A>(config, 0) {
+    match vim_data::open::<A>(config) {
         Err(error @ DataError::InvalidConfig { .. }) => Err(error),
         Ok(_) | Err(_) => Ok(()),
     }
@@ -162,16 +206,16 @@ fn open_nothing<A: Annotation>(config: &DataConfig) -> Result<(), DataError> {
 
 #[test]
 fn without_a_fraction_only_shapes_has_a_validation_split() {
-    assert!(vim_data::open::<Class>(&cifar(), 0).unwrap().val.is_none());
-    assert!(vim_data::open::<Class>(&shapes(20, 0, 5), 0).unwrap().val.is_none());
-    let splits = vim_data::open::<Class>(&shapes(20, 7, 5), 0).unwrap();
+    assert!(vim_data::open::<Class>(&cifar()).unwrap().val.is_none());
+    assert!(vim_data::open::<Class>(&shapes(20, 0, 5)).unwrap().val.is_none());
+    let splits = vim_data::open::<Class>(&shapes(20, 7, 5)).unwrap();
     assert_eq!((splits.train.len(), splits.val.unwrap().len(), splits.test.len()), (20, 7, 5));
 }
 
 #[test]
 fn bad_fractions_are_refused() {
     for fraction in [-0.1, 1.0, 2.0, f64::NAN, f64::INFINITY, 0.001, 0.999] {
-        let result = vim_data::open::<Class>(&with_fraction(shapes(20, 0, 5), fraction), 0);
+        let result = vim_data::open::<Class>(&with_fraction(shapes(20, 0, 5), fraction));
         assert!(
             matches!(result, Err(DataError::InvalidConfig { key: "data.val_fraction", .. })),
             "{fraction}"
@@ -182,7 +226,7 @@ fn bad_fractions_are_refused() {
 #[test]
 fn fingerprints_tell_the_parts_and_the_datasets_apart() {
     let of = |config: &DataConfig| {
-        let splits = vim_data::open::<Class>(config, 0).unwrap();
+        let splits = vim_data::open::<Class>(config).unwrap();
         [splits.train, splits.test].map(|split| split.dataset().fingerprint().to_string())
     };
     let mut seeded = shapes(20, 0, 5);

@@ -69,7 +69,7 @@ fn beside(copy: &Path, end: &str) -> PathBuf {
 
 fn open_on(config: &DataConfig, disk: &Path) -> Result<Splits, DataError> {
     let node_disk = Some(disk.to_owned());
-    vim_data::open_in::<vim_data::Class>(config, 0, &EnvPaths { node_disk, ..EnvPaths::default() })
+    vim_data::open_in::<vim_data::Class>(config, &EnvPaths { node_disk, ..EnvPaths::default() })
 }
 
 fn assert_right(splits: &Splits) {
@@ -196,11 +196,11 @@ fn ending_early_leaves_nothing_half_done() {
 fn what_cannot_be_staged_is_an_error_only_if_required() {
     let bench = Bench::new();
     let nowhere = EnvPaths::default();
-    let refused = vim_data::open_in::<vim_data::Class>(&bench.config(Stage::Require), 0, &nowhere)
-        .unwrap_err();
+    let refused =
+        vim_data::open_in::<vim_data::Class>(&bench.config(Stage::Require), &nowhere).unwrap_err();
     assert!(refused.to_string().contains("$SLURM_TMPDIR"), "{refused}");
     assert!(
-        vim_data::open_in::<vim_data::Class>(&bench.config(Stage::Auto), 0, &nowhere)
+        vim_data::open_in::<vim_data::Class>(&bench.config(Stage::Auto), &nowhere)
             .unwrap()
             .staging
             .is_none()

@@ -105,7 +105,7 @@ pub(crate) fn config(path: impl Into<PathBuf>) -> DataConfig {
 
 /// Opens with nothing around.
 pub(crate) fn open(config: &DataConfig) -> Result<Splits, DataError> {
-    vim_data::open_in::<vim_data::Class>(config, 0, &EnvPaths::default())
+    vim_data::open_in::<vim_data::Class>(config, &EnvPaths::default())
 }
 
 /// Every image of a split as it is read; names without what is before them.

@@ -30,7 +30,7 @@ impl ShapeObjects {
     /// The objects in place of the images of `shapes`.
     pub(super) fn new(shapes: Shapes) -> Self {
         let ClassList { colours, .. } = ClassList::of_names(shapes.class_names.clone());
-        let categories = (1..=shapes.class_names.len() as u64).collect();
+        let categories = (1..=shapes.class_names.len() as u64).map(Some).collect();
         Self { shapes, object_classes: ObjectClasses { categories, colours } }
     }
 
@@ -128,8 +128,8 @@ impl Dataset for ShapeObjects {
         self.shapes.statistics()
     }
 
-    fn fingerprint(&self) -> Fingerprint {
-        let shapes = self.shapes.fingerprint().to_string();
+    fn fingerprint_by(&self, names: &[String], label: &dyn Fn(Class) -> Class) -> Fingerprint {
+        let shapes = self.shapes.fingerprint_by(names, label).to_string();
         Fingerprint::of(|hasher| {
             hasher.update(b"shapes with objects").update(shapes.as_bytes());
         })

@@ -29,7 +29,7 @@ impl Scenes {
         let named_background = named.map(str::to_owned);
         let names = named_background.into_iter().chain(shapes.class_names.iter().cloned());
         let ClassList { names, colours } = ClassList::of_names(names.collect());
-        let maps = LabelMaps { rule: LabelRule { reduce_zero: named.is_none() }, colours };
+        let maps = LabelMaps { rule: LabelRule::new(named.is_none()), colours };
         Self { shapes, class_names: names, maps }
     }
 
@@ -95,8 +95,8 @@ impl Dataset for Scenes {
         self.shapes.statistics()
     }
 
-    fn fingerprint(&self) -> Fingerprint {
-        let shapes = self.shapes.fingerprint().to_string();
+    fn fingerprint_by(&self, names: &[String], label: &dyn Fn(Class) -> Class) -> Fingerprint {
+        let shapes = self.shapes.fingerprint_by(names, label).to_string();
         Fingerprint::of(|hasher| {
             hasher.update(b"scenes v2").update(&[self.maps.rule.first()]).update(shapes.as_bytes());
         })
