@@ -150,13 +150,13 @@ impl<O: DenseObjective> Task for DenseTask<O> {
     fn open(config: &Config, device: &Device, comm: &Comm) -> Result<Self, Error> {
         config.model.ssm.scan.resolve(device)?;
         config.train.precision.check(device)?;
-        let splits = vim_data::open::<O::Annotation>(&config.data, config.run.seed)?;
+        let splits = vim_data::open::<O::Annotation>(&config.data)?;
         Ok(Self::new(config, splits, comm)?)
     }
 
     fn preflight(config: &Config) -> Result<(Option<Self>, Vec<String>), ConfigError> {
         let comm = Comm::single();
-        let splits = vim_data::dry_run::<O::Annotation>(&config.data, config.run.seed);
+        let splits = vim_data::dry_run::<O::Annotation>(&config.data);
         let task = match splits.map_err(ConfigError::of_data)? {
             Some(splits) => Some(Self::new(config, splits, &comm)?),
             None => {

@@ -43,7 +43,7 @@ pub(crate) trait NamedTask:
 
     /// Opens the data of `config`.
     fn splits(config: &Config) -> Result<Splits, DataError> {
-        vim_data::open::<Self::Annotation>(&config.data, config.run.seed)
+        vim_data::open::<Self::Annotation>(&config.data)
     }
 
     /// Loader settings for training: the shards of this rank, at the model's image size.

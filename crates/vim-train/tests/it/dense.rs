@@ -54,8 +54,7 @@ pub(crate) fn assert_same_on_ranks(bench: &Bench) {
 pub(crate) fn write_picture(path: &str) {
     let shapes = ShapesConfig { image_size: 48, ..ShapesConfig::default() };
     let drawn =
-        vim_data::open::<vim_data::Class>(&DataConfig { shapes, ..DataConfig::default() }, 0)
-            .unwrap();
+        vim_data::open::<vim_data::Class>(&DataConfig { shapes, ..DataConfig::default() }).unwrap();
     let image = Pixels { height: 48, width: 48, data: drawn.test.image(0).unwrap() };
     fs::write(path, encode_png(&image).unwrap()).unwrap();
 }

@@ -190,7 +190,7 @@ fn write_part(folder: &Path, part: &str, split: &Split, is_kept: impl Fn(&Value)
 fn scenes(count: usize) -> Split {
     let shapes = ShapesConfig { image_size: 32, train: count, seed: 3, ..ShapesConfig::default() };
     let config = DataConfig { shapes, ..DataConfig::default() };
-    vim_data::open::<vim_data::ImageObjects>(&config, 0).unwrap().train
+    vim_data::open::<vim_data::ImageObjects>(&config).unwrap().train
 }
 
 /// Four scenes that are both trained on and tested on, as COCO's files.

@@ -147,7 +147,7 @@ fn four_images_are_learned_by_heart() {
     let bench = bench();
     let shapes = ShapesConfig { image_size: 32, train: 4, ..ShapesConfig::default() };
     let config = DataConfig { shapes, ..DataConfig::default() };
-    let scenes = vim_data::open::<vim_data::LabelMap>(&config, 0).unwrap().train;
+    let scenes = vim_data::open::<vim_data::LabelMap>(&config).unwrap().train;
     let pairs = EvalPairs::new(&scenes, (0..4).collect(), 1, OnBad::Fail).unwrap();
     let data = bench.folder("pairs");
     for (number, pair) in pairs.enumerate() {

@@ -129,7 +129,7 @@ impl Task for Toy {
     const PRIMARY: ScoreKind = ScoreKind::share("pixel_accuracy", "pixel accuracy");
 
     fn open(config: &Config, _: &Device, comm: &Comm) -> Result<Self, Error> {
-        let splits = vim_data::open::<vim_data::Class>(&config.data, config.run.seed)?;
+        let splits = vim_data::open::<vim_data::Class>(&config.data)?;
         let size = 32.into();
         let evaluation = batches::evaluation(config, size, comm);
         let training = batches::training(config, size, comm);

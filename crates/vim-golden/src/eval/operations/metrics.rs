@@ -25,7 +25,7 @@ pub(super) fn check(path: &Path) -> Result<Vec<Row>, Error> {
         if ignored != vim_data::IGNORED {
             return Err(unlike(path, "the ignored label is another than 255"));
         }
-        let rule = LabelRule { reduce_zero: field(path, case, "reduce_zero_label")? };
+        let rule = LabelRule::new(field(path, case, "reduce_zero_label")?);
         let mut confusion = Confusion::new(classes);
         for image in 0..images {
             let (predicted, shape) = arrays.u8s(&format!("{name}.pred{image}"))?;

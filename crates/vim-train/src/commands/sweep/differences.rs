@@ -96,8 +96,8 @@ pub(super) fn thumbnails(sweep: &Sweep, differences: &Differences) -> Vec<Option
 fn open(config: &Config) -> Option<Split> {
     let data = vim_data::DataConfig { stage: Stage::Off, ..config.data.clone() };
     // There are none for files that have to be listed first.
-    let _outline = vim_data::dry_run::<Class>(&data, config.run.seed).ok()??;
-    Some(vim_data::open::<Class>(&data, config.run.seed).ok()?.test)
+    let _outline = vim_data::dry_run::<Class>(&data).ok()??;
+    Some(vim_data::open::<Class>(&data).ok()?.test)
 }
 
 /// The pixels of `image`, if the dataset has it under this number and name.

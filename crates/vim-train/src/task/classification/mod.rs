@@ -215,13 +215,12 @@ impl Task for Classification {
     fn open(config: &Config, device: &Device, comm: &Comm) -> Result<Self, Error> {
         config.model.ssm.scan.resolve(device)?;
         config.train.precision.check(device)?;
-        let splits = vim_data::open::<Class>(&config.data, config.run.seed)?;
+        let splits = vim_data::open::<Class>(&config.data)?;
         Ok(Self::new(config, splits, comm)?)
     }
 
     fn preflight(config: &Config) -> Result<(Option<Self>, Vec<String>), ConfigError> {
-        let splits = vim_data::dry_run::<Class>(&config.data, config.run.seed)
-            .map_err(ConfigError::of_data)?;
+        let splits = vim_data::dry_run::<Class>(&config.data).map_err(ConfigError::of_data)?;
         let task = match splits {
             Some(splits) => Some(Self::new(config, splits, &Comm::single())?),
             None => {

@@ -99,21 +99,22 @@ impl Seen {
         self.runs[at].iter().skip(1).step_by(2).map(|&run| u64::from(run)).sum()
     }
 
-    /// The objects as files of detections have them, of the image numbered `image`.
+    /// The objects as files of detections have them, of the image numbered `image`, without those
+    /// of classes that the data lack.
     pub fn detections<'a>(
         &'a self,
         image: u64,
         classes: &'a ObjectClasses,
     ) -> impl Iterator<Item = Detection> + 'a {
-        (0..self.len()).map(move |at| {
+        (0..self.len()).filter_map(move |at| {
             let [left, top, right, bottom] = self.boxes[at];
-            Detection {
+            Some(Detection {
                 image,
-                category: classes.categories[self.classes[at]],
+                category: classes.categories[self.classes[at]]?,
                 score: f64::from(self.scores[at]),
                 bbox: [left, top, right - left, bottom - top].map(f64::from),
                 mask: Some(self.mask(at)),
-            }
+            })
         })
     }
 
@@ -202,7 +203,8 @@ mod tests {
             classes: vec![1],
             runs: vec![vec![0, 16]],
         };
-        let classes = ObjectClasses { categories: vec![3, 7], colours: vec![[0; 3]; 2] };
+        let classes =
+            ObjectClasses { categories: vec![Some(3), Some(7)], colours: vec![[0; 3]; 2] };
         let found: Vec<Detection> = seen.detections(9, &classes).collect();
         let Detection { image, category, score, bbox, .. } = &found[0];
         assert_eq!((*image, *category, *score), (9, 7, 0.5));
