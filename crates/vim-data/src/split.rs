@@ -102,7 +102,8 @@ impl Split {
         self.dataset.num_classes()
     }
 
-    /// Number of images of each class, by label; `None` if the classes are in label maps or objects.
+    /// Number of images of each class, by label; `None` if the classes are in label maps or in
+    /// objects.
     ///
     /// It looks at the label of every image and reads none.
     pub fn class_counts(&self) -> Option<Vec<usize>> {

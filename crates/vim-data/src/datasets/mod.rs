@@ -273,8 +273,9 @@ impl<D: Dataset + 'static> From<Sources<D>> for Splits {
 /// Opens the dataset that a configuration names, with the annotation `A` of its images. CIFAR is
 /// read into memory whole.
 ///
-/// With `val_fraction > 0` a stratified share of the training set becomes the validation split. Otherwise only `shapes` has one: ImageNet's published validation images are
-/// the test set here, and a checkpoint chosen by them would be measured too well.
+/// With `val_fraction > 0` a stratified share of the training set becomes the validation split.
+/// Otherwise only `shapes` has one: ImageNet's published validation images are the test set here,
+/// and a checkpoint chosen by them would be measured too well.
 ///
 /// # Errors
 /// If a value is out of range, the dataset's images do not have the annotation, or its files are

@@ -1,6 +1,5 @@
 //! Label maps: a class for each pixel of an image.
 
-use crate::dataset::Class;
 use crate::decode::{DecodeError, Decoder};
 
 /// The label of pixels that count neither in the loss nor in a score.
@@ -49,7 +48,7 @@ impl LabelRule {
 
     /// The same bytes for classes under other labels, of which there are `count`, at most 255.
     /// What is no class of the data becomes none of these either.
-    pub(crate) fn relabelled(self, labels: &[Class], count: usize) -> Self {
+    pub(crate) fn relabelled(self, labels: &[u32], count: usize) -> Self {
         // With 255 classes every byte is one: such labels can only be ignored.
         let none = if count < usize::from(IGNORED) { IGNORED - 1 } else { IGNORED };
         let mut table = [none; 256];
@@ -218,7 +217,7 @@ mod tests {
         assert_eq!(labels(rule, &[0, 1, 2, 3, 4, 255]), [255, 4, 0, 2, 254, 255]);
         let twice = rule.relabelled(&[1, 9, 2, 9, 0], 3);
         assert_eq!(labels(twice, &[0, 1, 2, 3, 4, 255]), [255, 0, 1, 2, 254, 255]);
-        let all: Vec<Class> = (0..255).rev().collect();
+        let all: Vec<u32> = (0..255).rev().collect();
         let rule = LabelRule::new(false).relabelled(&all, 255);
         assert_eq!(labels(rule, &[0, 1, 254, 255]), [254, 253, 0, 255]);
     }

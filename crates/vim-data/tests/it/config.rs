@@ -29,7 +29,7 @@ fn section_survives_a_round_trip() {
 
 #[test]
 fn what_chooses_held_out_images_is_written_where_it_is_set() {
-    let read = |text| serde_json::from_str::<DataConfig>(text).unwrap();
+    let read = |text: &str| serde_json::from_str::<DataConfig>(text).unwrap();
     let printed = |config: &DataConfig| serde_json::to_string(config).unwrap();
     let plain = read(r#"{"val_fraction":0.1}"#);
     assert_eq!((plain.val_seed, plain.val_rule), (None, HoldOut::EachClass));

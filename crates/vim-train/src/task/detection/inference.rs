@@ -99,8 +99,8 @@ impl Seen {
         self.runs[at].iter().skip(1).step_by(2).map(|&run| u64::from(run)).sum()
     }
 
-    /// The objects as files of detections have them, of the image numbered `image`; without those of
-    /// classes that the data do not have.
+    /// The objects as files of detections have them, of the image numbered `image`, without those
+    /// of classes that the data lack.
     pub fn detections<'a>(
         &'a self,
         image: u64,
