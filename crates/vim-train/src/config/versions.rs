@@ -118,7 +118,8 @@ mod tests {
             assert!(!table["data"].as_table().unwrap().contains_key("val_seed"), "{fraction}");
         }
         same("version = 1\nrun.seed = 3", "version = 2\nrun.seed = 3");
-        for text in ["", "run.seed = 3\ndata.val_fraction = 0.1", "version = 2\ndata.val_fraction = 0.1"]
+        for text in
+            ["", "run.seed = 3\ndata.val_fraction = 0.1", "version = 2\ndata.val_fraction = 0.1"]
         {
             same(text, text);
         }
