@@ -51,7 +51,7 @@ impl Config {
             return Err(ConfigError::range("data.val_seed", seed, expected));
         }
         let is_default = data.val_rule == HoldOut::default();
-        check(is_default, "data.val_rule", "this", expected)
+        check(is_default, "data.val_rule", "rounded", expected)
     }
 
     /// Checks that no section of another task says anything.

@@ -350,21 +350,19 @@ impl Written {
         let mut upgraded = table.clone();
         versions::upgrade(&mut upgraded);
         let (before, after) = (dotted(table.clone()), dotted(upgraded));
-        let is_upgraded = |key: &str| after.contains_key(key) && !before.contains_key(key);
+        let is_upgraded = |key: &str| after.get(key) != before.get(key);
         let preset = |section: &str| {
             let name = table.get(section).and_then(|section| section.get("preset"));
             let name = name.or_else(|| values.get(&format!("{section}.preset")));
             name.and_then(Value::as_str).unwrap_or_default().to_owned()
         };
         let origin = |key: &str| match self.places.get(key) {
+            _ if is_upgraded(key) => format!("version {}", version_of(table)),
             Some((Origin::File { path, position }, _)) => {
                 format!("{}:{}", path.display(), position.unwrap_or_default().0)
             }
             Some((Origin::Environment, _)) => KERNEL_VARIABLE.to_owned(),
             Some((Origin::Set(_), _)) => "--set".to_owned(),
-            Some((Origin::Unknown, _)) | None if is_upgraded(key) => {
-                format!("version {}", version_of(table))
-            }
             Some((Origin::Unknown, _)) | None => match preset_of(key) {
                 Some(section) => format!("preset {}", preset(section)),
                 None => "default".to_owned(),

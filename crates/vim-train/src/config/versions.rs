@@ -43,8 +43,8 @@ pub(super) fn version_of(table: &Table) -> u64 {
     written.and_then(|number| u64::try_from(number).ok()).unwrap_or(VERSION)
 }
 
-/// Makes `table`, with all layers and assignments, one of [`VERSION`] that means the same; one of an
-/// unknown version stays as it is.
+/// Makes `table`, with all layers and assignments, one of [`VERSION`] that means the same; one of
+/// an unknown version stays as it is.
 pub(crate) fn upgrade(table: &mut Table) {
     let version = version_of(table);
     if !(OLDEST..VERSION).contains(&version) {
@@ -72,7 +72,7 @@ pub(crate) fn canonical(mut values: BTreeMap<String, Value>) -> BTreeMap<String,
     values
 }
 
-/// The version in whose words [canonical](canonical) values mean what they do; [`VERSION`] where it
+/// The version in whose words [canonical] values mean what they do; [`VERSION`] where it
 /// makes no difference.
 pub(crate) fn meant_version(values: &BTreeMap<String, Value>) -> u64 {
     let holds_out = values.get(VAL_FRACTION).is_some_and(holds_out);

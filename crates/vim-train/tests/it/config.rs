@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use vim_data::HoldOut;
 use vim_train::config::Interval;
 use vim_train::config::{Config, ConfigError, Origin};
 
@@ -165,6 +166,21 @@ fn mistakes_in_a_file() {
             "x.toml:2:14: ssm.method_bwd: foh does not go with model.bimamba = \"none\": ",
         ),
         ("[model]\ndrop_path = 1.5", "x.toml:2:13: model.drop_path: 1.5"),
+        // Held-out images.
+        (
+            "[data]\nval_seed = 1",
+            "x.toml:2:12: data.val_seed: 1 is out of range: expected left out: it has no effect without data.val_fraction",
+        ),
+        (
+            "[data]\nval_rule = \"rounded\"",
+            "x.toml:2:12: data.val_rule: rounded is out of range: expected left out: it has no",
+        ),
+        ("[data]\nval_rule = \"each\"", "data.val_rule: unknown value `each`"),
+        // The version.
+        (
+            "version = 0",
+            "x.toml:1:11: version: 0 is unknown, this vim-train reads versions 1 to 2: use the",
+        ),
         // The name.
         (
             "[run]\nname = \"{model.dicretization}\"",
@@ -241,6 +257,55 @@ fn set_takes_toml_or_text() {
             assert_eq!(toml::Value::try_from(config.data.workers).unwrap().as_integer(), Some(2));
         }
     }
+}
+
+#[test]
+fn a_file_of_version_1_holds_out_by_its_runs_seed() {
+    let text = "version = 1\n[run]\nseed = 3\n[data]\nval_fraction = 0.1";
+    let held_out = |text: &str, sets: &[&str]| {
+        let data = load(text, sets).unwrap().data;
+        (data.val_seed, data.val_rule)
+    };
+    assert_eq!(held_out(text, &[]), (Some(3), HoldOut::Rounded));
+    // What --set says is of the file's version, too: each run of a grid has its own.
+    assert_eq!(held_out(text, &["run.seed=5"]), (Some(5), HoldOut::Rounded));
+    assert_eq!(held_out(text, &["data.val_fraction=0"]), (None, HoldOut::EachClass));
+    assert_eq!(held_out(text, &["data.val_seed=0"]), (Some(0), HoldOut::Rounded));
+    assert_eq!(
+        held_out(text, &["data.val_seed=0", "data.val_rule=each_class"]),
+        (Some(0), HoldOut::EachClass)
+    );
+    let newer = text.replace("version = 1", "version = 2");
+    for text in [newer.as_str(), text.trim_start_matches("version = 1\n")] {
+        assert_eq!(held_out(text, &["run.seed=5"]), (Some(0), HoldOut::EachClass));
+    }
+    assert_eq!(held_out(text, &[]), held_out(&load(text, &[]).unwrap().to_toml(), &["run.seed=9"]));
+    let again = Config::from_toml(text).unwrap();
+    assert_eq!(again, load(text, &[]).unwrap());
+    assert_eq!(Config::from_toml(&again.to_toml()).unwrap(), again, "what is recorded is of today");
+}
+
+#[test]
+fn files_over_files_are_of_one_version() {
+    let held_out = |base: &str, over: &str| -> Result<Option<u64>, String> {
+        let over = format!("{over}extends = \"base.toml\"\nrun.seed = 4");
+        let base = format!("{base}data.val_fraction = 0.1");
+        let files = folder(&[("base.toml", &base), ("x.toml", &over)]);
+        let config = Config::load(&files.path().join("x.toml"), &[]);
+        let root = format!("{}/", files.path().display());
+        config.map(|config| config.data.val_seed).map_err(|e| e.to_string().replace(&root, ""))
+    };
+    let (old, new) = ("version = 1\n", "version = 2\n");
+    for (base, over) in [(old, old), (old, ""), ("", old)] {
+        assert_eq!(held_out(base, over), Ok(Some(4)), "{base}{over}");
+    }
+    for (base, over) in [(new, new), (new, ""), ("", new), ("", "")] {
+        assert_eq!(held_out(base, over), Ok(Some(0)), "{base}{over}");
+    }
+    let expected = "x.toml:1:11: version: 2 here, and 1 in base.toml:1:11: write the same in both, \
+                    and see docs/config.md for what differs";
+    assert_eq!(held_out(old, new), Err(expected.to_owned()));
+    assert!(held_out(new, old).unwrap_err().contains("1 here, and 2 in base.toml:1:11"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::Output;
 
 use serde_json::json;
 use tempfile::TempDir;
-use vim_train::config::Config;
+use vim_train::config::{Config, VERSION};
 
 use crate::layers::vim_train;
 use crate::support::{
@@ -39,7 +39,7 @@ fn every_value_has_an_origin() {
     let output = command.env(vim_kernels::KERNEL_VARIABLE, "0").output().unwrap();
     let text = stdout(&output);
     let lines = [
-        "version = 1  # default",
+        "version = 2  # default",
         "lr = 0.01  # base.toml:3",
         "workers = 4  # fir.toml:3",
         "prefetch = 3  # --set",
@@ -59,6 +59,22 @@ fn every_value_has_an_origin() {
     let args = ["config", "show", "fir.toml", "--origin", "--json"];
     let shown = parsed(&run(&files, &args));
     assert_eq!(shown["optim.lr"], json!({"value": 0.01, "origin": "base.toml:3"}));
+}
+
+#[test]
+fn what_an_older_version_meant_has_it_for_an_origin() {
+    let files = folder(&[("x.toml", "version = 1\n[run]\nseed = 3\n[data]\nval_fraction = 0.1\n")]);
+    let lines = [
+        "version = 2  # version 1",
+        "seed = 3  # x.toml:3",
+        "val_fraction = 0.1  # x.toml:5",
+        "val_seed = 3  # version 1",
+        "val_rule = \"rounded\"  # version 1",
+    ];
+    let text = stdout(&run(&files, &["config", "show", "x.toml", "--origin"]));
+    assert_lines(&text, &lines);
+    let written = stdout(&run(&files, &["config", "show", "x.toml", "--set", "data.val_seed=7"]));
+    assert_lines(&written, &["val_seed = 7", "val_rule = \"rounded\""]);
 }
 
 #[test]
@@ -205,6 +221,7 @@ fn every_key_that_migrate_writes_is_one() {
             assert_code(&output, 0);
             assert!(!stderr(&output).contains("not carried over"), "{}", stderr(&output));
             let config = Config::from_toml(&stdout(&output)).unwrap();
+            assert_parts(&stdout(&output), &[&format!("\nversion = {VERSION}\n")]);
             assert_eq!(config.model.preset, model.preset);
             assert_eq!(config.model.discretization, model.discretization);
         }

@@ -21,6 +21,7 @@ mod features;
 mod flags;
 mod layers;
 mod nodes;
+mod old_runs;
 mod packed;
 mod predict;
 mod profile;

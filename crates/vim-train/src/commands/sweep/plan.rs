@@ -311,8 +311,13 @@ impl Cells {
             return Err(SweepRunError::Cells { path: path.to_owned(), cells: all, problems }.into());
         }
         base.check_metric(&configs)?;
-        let named: Vec<(String, Assignments)> =
-            runs.iter().map(|run| (run.name.clone(), run.values.clone())).collect();
+        // Seeds of version 1 differ in the images they hold out, and count as like for like.
+        let is_old = runs.iter().all(|run| meant_version(&run.values) < VERSION);
+        let values = |(run, config): (&Candidate, &Config)| {
+            let values = if is_old { run.values.clone() } else { dotted_values(config) };
+            (run.name.clone(), values)
+        };
+        let named: Vec<(String, Assignments)> = runs.iter().zip(&configs).map(values).collect();
         let matching = |rules: &[String], is_free: fn(&str) -> bool| {
             check_matching(rules, &named, &keys(), is_free).map_err(|error| base.place(error))
         };
