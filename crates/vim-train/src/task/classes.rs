@@ -69,6 +69,24 @@ pub(crate) fn as_trained(
     Ok((splits, by_number.or(reordered)))
 }
 
+/// What training cannot learn from the classes of `splits`, a line each.
+pub(super) fn unlearnable(splits: &Splits) -> Vec<String> {
+    let (train, mut lines) = (&splits.train, Vec::new());
+    if train.num_classes() == 1 {
+        lines.push("one class in all: every answer is right, and nothing is learned".to_owned());
+    }
+    let without = train.empty_classes();
+    if let [one, ..] = &without[..] {
+        lines.push(format!(
+            "{} of {} classes have no training image, {} the first: they cannot be learned",
+            without.len(),
+            train.num_classes(),
+            one.escape_debug()
+        ));
+    }
+    lines
+}
+
 /// The first of some names of classes.
 fn first(names: &[String]) -> String {
     let shown: Vec<String> =
@@ -108,6 +126,20 @@ pub(crate) fn class_names<T: NamedTask>(
                 path.display(),
                 names.len()
             )));
+        }
+        // Names that two classes share say nothing of an order.
+        let is_permuted = match_classes(recorded, &names).is_ok_and(|matched| {
+            recorded.len() == count
+                && matched.unknown.is_empty()
+                && !matched.by_number
+                && !matched.is_identity()
+        });
+        if is_permuted {
+            eprintln!(
+                "note: {} lists the classes of the weights in another order: theirs counts",
+                path.display()
+            );
+            return Ok(recorded.to_vec());
         }
         return Ok(names);
     }

@@ -17,7 +17,7 @@ use super::without_data::WithoutData;
 use super::{Description, EvalSplit, Evaluation, Task, Tested, absent, batches};
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
-use crate::task::classes::as_begun;
+use crate::task::classes::{as_begun, unlearnable};
 use crate::weights::record::{Recorded, RecordedData};
 
 /// Images of an evaluation that are shown.
@@ -181,7 +181,9 @@ impl<O: DenseObjective> Task for DenseTask<O> {
     }
 
     fn describe(&self) -> Result<Description, Error> {
-        O::describe(&self.config, &self.splits)
+        let mut description = O::describe(&self.config, &self.splits)?;
+        description.notes.extend(unlearnable(&self.splits));
+        Ok(description)
     }
 
     fn class_names(&self) -> &[String] {

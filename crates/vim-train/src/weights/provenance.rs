@@ -112,10 +112,10 @@ fn part(key: &str) -> Option<Part> {
             Some(Part::Method)
         }
         ("model", "image_size.height" | "image_size.width" | "image_size") => Some(Part::Size),
-        ("ssm", "scan" | "dt_b_init") => None,
+        ("ssm", "scan" | "dt_b_init" | "v1_gate_gradient") => None,
         ("model" | "ssm", _) => Some(Part::Model),
         // The auxiliary head is of training alone.
-        ("segmentation", "dropout" | "aux_weight") => None,
+        ("segmentation", "dropout" | "aux_channels" | "aux_weight") => None,
         ("detection", "anchor_samples" | "proposals_per_level" | "proposals" | "box_samples") => {
             None
         }
@@ -401,3 +401,6 @@ pub fn check_images(
     }
     Err(WeightsError::OtherImages { checkpoint: checkpoint.to_owned(), changes })
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::config::{Config, ConfigError, LossKind};
 use crate::error::Error;
-use crate::task::classes::as_begun;
+use crate::task::classes::{as_begun, unlearnable};
 use crate::task::init::{InitFor, init_weights};
 use crate::task::without_data::{self, Forward, Pass, WithoutData};
 use crate::weights::record::{Recorded, RecordedData};
@@ -237,6 +237,7 @@ impl Task for Classification {
         let sides = batches::sides(size);
         let (recipe, images) = (&self.classifier.config.augment, splits.train.image_size());
         let mut notes = splits.notes.clone();
+        notes.extend(unlearnable(splits));
         if images.is_none() && recipe.crop == CropMode::Pad {
             notes.push(format!(
                 "augment.crop = \"pad\" trains on pieces of {size} px of images of all sizes, as \
