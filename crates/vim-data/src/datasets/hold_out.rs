@@ -195,10 +195,10 @@ mod tests {
 
     #[test]
     fn each_class_keeps_an_image() {
-        let tail: Vec<usize> = (0..200).map(|class| 1 + 300 / (class + 1)).collect();
+        let tail: Vec<usize> = (0..200).map(|class| 1 + 150 / (class + 1)).collect();
         for (counts, fraction, total) in [
-            (&tail[..], 0.1, 187),
-            (&tail[..], 0.3, 560),
+            (&tail[..], 0.1, 98),
+            (&tail[..], 0.3, 294),
             (&[1, 1, 1, 1, 1, 1, 1, 1, 1, 11], 0.25, 5),
             (&[1, 2, 1, 2], 0.5, 2),
             // No more can be had.
