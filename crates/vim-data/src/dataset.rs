@@ -54,6 +54,12 @@ pub trait Dataset: Send + Sync {
     /// The class of one image; 0 where it has a label map or objects.
     fn label(&self, index: usize) -> Class;
 
+    /// Classes that the images cannot have, as the data do not know them: recorded ones, of data
+    /// under recorded labels.
+    fn absent_classes(&self) -> &[Class] {
+        &[]
+    }
+
     /// How the images' label maps are to be read, if they have some.
     fn label_maps(&self) -> Option<&LabelMaps> {
         None

@@ -19,6 +19,8 @@ pub(crate) struct Relabelled {
     names: Vec<String>,
     /// The recorded label of each class of `inner`.
     labels: Vec<Class>,
+    /// Recorded labels that no class of `inner` has.
+    absent: Vec<Class>,
     label_maps: Option<LabelMaps>,
     object_classes: Option<ObjectClasses>,
 }
@@ -68,8 +70,9 @@ impl Relabelled {
             }
             ObjectClasses { categories, colours: colours(&of_data.colours) }
         });
+        let absent = (0..).take(recorded).filter(|label| !labels.contains(label)).collect();
         let names = names.to_vec();
-        Ok(Self { inner, names, labels, label_maps, object_classes })
+        Ok(Self { inner, names, labels, absent, label_maps, object_classes })
     }
 
     /// The recorded label of a class of the data.
@@ -96,6 +99,10 @@ impl Dataset for Relabelled {
         // Where an image has no class of its own, its label stands for none.
         let has_class = self.label_maps.is_none() && self.object_classes.is_none();
         if has_class { self.recorded(label) } else { label }
+    }
+
+    fn absent_classes(&self) -> &[Class] {
+        &self.absent
     }
 
     fn label_maps(&self) -> Option<&LabelMaps> {

@@ -115,12 +115,14 @@ impl Split {
         Some(counts)
     }
 
-    /// Names of the classes without any image, by label; empty if the classes are in label maps or
-    /// objects.
+    /// Names of the classes without any image, by label; if the classes are in label maps or
+    /// objects, of those that the data do not know.
     pub fn empty_classes(&self) -> Vec<String> {
-        let counts = self.class_counts().unwrap_or_default();
-        let without = self.class_names().iter().zip(counts).filter(|&(_, images)| images == 0);
-        without.map(|(name, _)| name.clone()).collect()
+        let without: Vec<usize> = match self.class_counts() {
+            Some(counts) => (0..counts.len()).filter(|&class| counts[class] == 0).collect(),
+            None => self.dataset.absent_classes().iter().map(|&class| class as usize).collect(),
+        };
+        without.into_iter().map(|class| self.class_names()[class].clone()).collect()
     }
 
     /// The same images under the labels and the names of recorded classes, as `matched` has them,

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::label_map::IGNORED;
+use crate::dataset::Class;
 
 /// How many pixels of each label were taken for which class.
 ///
@@ -15,6 +16,9 @@ pub struct Confusion {
     /// `[K + 1, K + 1]`: label, prediction. The last row has the pixels whose label is none of the
     /// classes and not ignored either, the last column those without a prediction.
     counts: Vec<u64>,
+    /// Classes that the data do not know, which no mean counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    absent: Vec<usize>,
 }
 
 /// The scores of one class.
@@ -52,7 +56,20 @@ fn ratio(part: u64, whole: u64) -> Option<f64> {
 impl Confusion {
     /// Counts of nothing, of `classes` classes.
     pub fn new(classes: usize) -> Self {
-        Self { classes, counts: vec![0; (classes + 1) * (classes + 1)] }
+        Self { classes, counts: vec![0; (classes + 1) * (classes + 1)], absent: Vec::new() }
+    }
+
+    /// These counts, of images whose data do not know the classes `absent`: no mean counts those,
+    /// also if pixels are taken for one.
+    pub fn without(self, absent: &[Class]) -> Self {
+        let absent = absent.iter().map(|&class| class as usize).collect();
+        Self { absent, ..self }
+    }
+
+    /// The scores of the classes that the data know.
+    fn known_scores(&self) -> impl Iterator<Item = ClassScore> {
+        let scores = self.class_scores().into_iter().enumerate();
+        scores.filter(|(class, _)| !self.absent.contains(class)).map(|(_, score)| score)
     }
 
     /// Number of classes.
@@ -114,12 +131,12 @@ impl Confusion {
 
     /// Mean IoU over the classes that have one.
     pub fn mean_iou(&self) -> f64 {
-        mean(self.class_scores().iter().filter_map(ClassScore::iou))
+        mean(self.known_scores().filter_map(|score| score.iou()))
     }
 
     /// Mean accuracy over the classes that have one.
     pub fn mean_accuracy(&self) -> f64 {
-        mean(self.class_scores().iter().filter_map(ClassScore::accuracy))
+        mean(self.known_scores().filter_map(|score| score.accuracy()))
     }
 
     /// Share of all labelled pixels that were taken for their class.
@@ -173,5 +190,17 @@ mod tests {
         let mut twice = counts.clone();
         twice.merge(&counts);
         assert_eq!(twice.mean_iou(), counts.mean_iou());
+    }
+
+    /// A class that the data do not know has no part in a mean; its pixels stay wrong.
+    #[test]
+    fn classes_that_the_data_do_not_know_are_in_no_mean() {
+        let mut confusion = Confusion::new(3).without(&[2]);
+        confusion.add(&[0, 0, 1, 2], &[0, 0, 1, 1]);
+        // IoU 1 and 1/2; with the unknown class, whose IoU is 0, a third less.
+        assert_eq!(confusion.mean_iou(), 0.75);
+        assert_eq!(confusion.mean_accuracy(), 0.75);
+        assert_eq!(confusion.clone().without(&[]).mean_iou(), 0.5);
+        assert_eq!(confusion.accuracy(), 0.75);
     }
 }

@@ -47,7 +47,8 @@ impl Config {
             return Ok(());
         }
         let expected = "left out: it has no effect without data.val_fraction";
-        if let Some(seed) = data.val_seed {
+        // A record has its default, which `--set data.val_fraction=0` leaves there.
+        if let Some(seed) = data.val_seed.filter(|&seed| seed != 0) {
             return Err(ConfigError::range("data.val_seed", seed, expected));
         }
         let is_default = data.val_rule == HoldOut::default();

@@ -46,7 +46,8 @@ pub fn evaluate(
     each: Each<'_>,
 ) -> Result<Option<(Confusion, usize)>, Error> {
     let positions = (comm.rank()..split.len()).step_by(comm.size()).collect();
-    let mut confusion = Confusion::new(split.num_classes());
+    let absent = split.dataset().absent_classes();
+    let mut confusion = Confusion::new(split.num_classes()).without(absent);
     let mut pairs = EvalPairs::new(split, positions, loading.threads, loading.on_bad)?;
     loop {
         comm.beat();

@@ -137,7 +137,8 @@ fn with(record: &Recorded, line: &str) -> Option<Recorded> {
 
 fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
     let rows = KEYS.lines().filter(|line| !line.is_empty());
-    rows.map(|row| row.split_once(char::is_whitespace).unwrap()).map(|(part, row)| (part, row.trim()))
+    rows.map(|row| row.split_once(char::is_whitespace).unwrap())
+        .map(|(part, row)| (part, row.trim()))
 }
 
 /// Weights of a file without any array, of which `recorded` is known.
