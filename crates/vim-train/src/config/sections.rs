@@ -84,8 +84,8 @@ pub struct TrainConfig {
     pub accumulate: usize,
     /// Parts of a batch, shared out among the devices, each mixed within itself; a divisor of
     /// `batch_size`, and part of what the run is. Left out: as many as the devices that the run
-    /// starts on. The same bytes come out on every number of devices that divides it by a power
-    /// of two.
+    /// starts on, so that another number of them gives other results. The same bytes come out on
+    /// every number of devices that divides it by a power of two.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shards: Option<usize>,
     /// What is minimised: `cross_entropy` of the softmax, or `bce`, binary cross-entropy of every

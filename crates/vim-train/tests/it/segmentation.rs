@@ -150,16 +150,29 @@ fn four_images_are_learned_by_heart() {
     let scenes = vim_data::open::<vim_data::LabelMap>(&config).unwrap().train;
     let pairs = EvalPairs::new(&scenes, (0..4).collect(), 1, OnBad::Fail).unwrap();
     let data = bench.folder("pairs");
+    // The same scenes, with the classes listed the other way round.
+    let reversed = bench.folder("reversed");
+    let last = scenes.num_classes() as u8 - 1;
     for (number, pair) in pairs.enumerate() {
         let EvalPair { image, map, .. } = pair.unwrap().unwrap();
-        let label_map = encode_grey(&map.labels, [32, 32]).unwrap();
-        for part in ["training", "validation"] {
-            let file = |kind: &str| data.join(format!("{kind}/{part}/{number}.png"));
-            write(&file("images"), encode_png(&image).unwrap());
-            write(&file("annotations"), &label_map);
+        let turned = |&label: &u8| if label <= last { last - label } else { label };
+        let turned: Vec<u8> = map.labels.iter().map(turned).collect();
+        for (data, labels) in [(&data, &map.labels), (&reversed, &turned)] {
+            let label_map = encode_grey(labels, [32, 32]).unwrap();
+            for part in ["training", "validation"] {
+                let file = |kind: &str| data.join(format!("{kind}/{part}/{number}.png"));
+                write(&file("images"), encode_png(&image).unwrap());
+                write(&file("annotations"), &label_map);
+            }
         }
     }
-    write(&data.join("classes.txt"), scenes.class_names().join("\n"));
+    let names = scenes.class_names().to_vec();
+    write(&data.join("classes.txt"), names.join("\n"));
+    let listed = |names: &[String]| {
+        let backwards: Vec<&str> = names.iter().rev().map(String::as_str).collect();
+        backwards.join("\n")
+    };
+    write(&reversed.join("classes.txt"), listed(&names));
     let path = format!("data.path={}", data.display());
     let learn = set(&[
         "data.dataset=pairs",
@@ -179,6 +192,18 @@ fn four_images_are_learned_by_heart() {
     assert_code(&bench.train("run", &learn), 0);
     let scores = bench.scores("run", &learn);
     assert!(scores["aacc"].as_f64().unwrap() >= 0.99, "{scores}");
+
+    // The names count, in whatever order they are listed.
+    let elsewhere = [&learn[..], &["--set", &format!("data.path={}", reversed.display())]].concat();
+    let again = bench.scores("run", &elsewhere);
+    for key in ["miou", "macc", "aacc"] {
+        assert_eq!(again[key], scores[key], "{key}");
+    }
+    assert_parts(&again["assumed"].to_string(), &["classes by name", "another order"]);
+    let mut renamed = names.clone();
+    renamed[3] = "a thing".to_owned();
+    write(&reversed.join("classes.txt"), listed(&renamed));
+    assert_says(&bench.eval("run", &elsewhere), 65, &["does not know 1 class: a thing"]);
 }
 
 #[test]
