@@ -8,7 +8,6 @@ use super::{
     Backend, Config, ConfigError, Gpus, InitHead, Interval, LossKind, NonFinite, OptimConfig,
     Problem, ScheduleKind, TaskKind, TrainConfig,
 };
-use crate::weights::provenance::Part;
 
 impl Config {
     /// Checks every value of this crate and the model; opening the data checks `[data]`.

@@ -45,8 +45,8 @@ pub(super) fn as_begun(
     under(splits, classes, &matched, &run)
 }
 
-/// `splits` under the classes that the weights of `source` name, and what is to be said of the match:
-/// those whose classes are numbers match by their number.
+/// `splits` under the classes that the weights of `source` name, and what is to be said of the
+/// match: those whose classes are numbers match by their number.
 pub(crate) fn as_trained(
     splits: Splits,
     source: &WeightsSource,
