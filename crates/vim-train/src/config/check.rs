@@ -5,7 +5,7 @@ use std::fmt::Display;
 use vim_data::{AugmentPreset, HoldOut, MOST_THREADS, Recipe};
 
 use super::{
-    Backend, Config, ConfigError, Gpus, InitHead, Interval, LossKind, NonFinite, OptimConfig,
+    Backend, Config, ConfigError, Gpus, InitHead, Interval, LossKind, NonFinite, OptimConfig, Part,
     Problem, ScheduleKind, TaskKind, TrainConfig,
 };
 

@@ -46,7 +46,8 @@ fn what_would_change_a_number_is_refused_or_said() {
     let plain = bench.scores("a", &["--checkpoint", "last"]);
     assert_eq!(plain.get("not_as_trained"), None);
     for (key, value, part) in OTHERWISE {
-        let sets = set(&[&format!("{key}={value}")]);
+        let setting = format!("{key}={value}");
+        let sets = set(&[&setting]);
         let config = config_with(&bench, key, value);
         let [archive, arrays] = [at("a.pth"), at("a.safetensors")];
         let out = at("out.npz");

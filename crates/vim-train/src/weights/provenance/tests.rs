@@ -1,5 +1,6 @@
 //! Every key of a record, and every use of weights.
 
+use clap::ValueEnum as _;
 use toml::{Table, Value};
 
 use super::*;
