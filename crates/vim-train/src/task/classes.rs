@@ -52,7 +52,9 @@ pub(crate) fn as_trained(
     source: &WeightsSource,
 ) -> Result<(Splits, Option<String>), Error> {
     if source.classes.is_empty() {
-        return Ok((splits, None));
+        // Without any record that is said with all the rest.
+        let note = source.recorded.as_ref().map(|_| "classes in the order of their numbers".into());
+        return Ok((splits, note));
     }
     let matched =
         match_classes(&source.classes, splits.train.class_names()).map_err(DataError::from)?;
