@@ -122,6 +122,7 @@ impl TakeArgs {
         LoadOptions {
             head: self.allow.contains(&Part::Head),
             missing: self.allow_missing,
+            extra: self.allow.contains(&Part::Extra),
             resize: self.pos_embed,
             ..LoadOptions::default()
         }

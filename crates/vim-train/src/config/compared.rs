@@ -24,6 +24,8 @@ pub enum Part {
     /// The layers with a number for each class: a classifier's `head`, a segmenter's `conv_seg`, a
     /// detector's `cls_score` and mask predictor.
     Head,
+    /// Tensors that the model does not have.
+    Extra,
     /// The discretization, or its series.
     Method,
     /// Other keys of the model and its heads that its forward pass depends on.
