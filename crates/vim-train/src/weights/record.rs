@@ -49,9 +49,9 @@ pub struct RecordedImages {
     /// `data.normalize`.
     pub normalize: Normalize,
     /// What `normalize` is of that dataset: the mean of each channel.
-    pub mean: [f32; 3],
+    pub mean: [f64; 3],
     /// Likewise the standard deviations.
-    pub std: [f32; 3],
+    pub std: [f64; 3],
     /// `augment.eval_crop_ratio`, where images have one size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_crop_ratio: Option<f64>,
@@ -64,11 +64,13 @@ impl RecordedImages {
     /// Those of the effective `config`.
     fn of(config: &Config) -> Self {
         let statistics = config.data.statistics();
+        // The decimal number that the f32 was written as.
+        let decimal = |value: f32| value.to_string().parse().unwrap_or(f64::from(value));
         Self {
             dataset: config.data.dataset,
             normalize: config.data.normalize,
-            mean: statistics.mean,
-            std: statistics.std,
+            mean: statistics.mean.map(decimal),
+            std: statistics.std.map(decimal),
             eval_crop_ratio: (config.heads() == (None, None))
                 .then_some(config.augment.eval_crop_ratio),
             pairs: config.pairs,
