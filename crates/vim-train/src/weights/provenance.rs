@@ -153,6 +153,7 @@ fn configured(key: &str) -> String {
         Some(("images", "mean" | "std")) => format!("data.normalize: {key}"),
         Some(("images", "eval_crop_ratio")) => "augment.eval_crop_ratio".to_owned(),
         Some(("images", rest)) => rest.to_owned(),
+        Some(("split", rest)) => format!("data.{rest}"),
         Some(_) | None => key.to_owned(),
     }
 }

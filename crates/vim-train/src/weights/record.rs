@@ -37,7 +37,7 @@ pub struct Recorded {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub images: Option<RecordedImages>,
     /// The images that the run trained on, and those that it held out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "split", skip_serializing_if = "Option::is_none")]
     pub data: Option<RecordedData>,
 }
 
