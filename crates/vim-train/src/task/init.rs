@@ -47,12 +47,13 @@ pub(super) fn init_weights<H: Heads>(
     let (taken, (model, report)) = if backbone {
         head = HeadRows::default();
         options = LoadOptions { head: true, resize, class_token, ..LoadOptions::default() };
-        ("the backbone of ", source.load_backbone::<H>(model, options)?)
+        ("the backbone from ", source.load_backbone::<H>(model, options)?)
     } else {
         head = head_rows(&source, of, train.init_head)?;
         let rows = head.rows.as_deref();
         options = LoadOptions { head: true, resize, rows, ..LoadOptions::default() };
-        ("", source.load::<H>(model, options)?)
+        let taken = if H::TASK == TaskKind::Classification { "" } else { "all weights from " };
+        (taken, source.load::<H>(model, options)?)
     };
     let mut noted = notes(&report, options);
     noted.extend(head.note);

@@ -91,6 +91,9 @@ fn scores_files_and_pictures_come_out() {
     assert_says(&refused, 73, &["found.json"]);
     // Another threshold is another evaluation of the same model.
     let least = ["--set", "detection.score_threshold=1.0", "--json"];
+    let unsaid = run(&[&["eval", run_folder][..], &least].concat());
+    assert_says(&unsaid, 78, &["detection.score_threshold (recorded 0.0, now 1.0)"]);
+    let least = [&least[..], &["--allow", "view"]].concat();
     let nothing = parsed(&run(&[&["eval", run_folder][..], &least].concat()));
     assert_eq!((&nothing["detections"], &nothing["bbox"]["AP"]), (&json!(0), &json!(0.0)));
 

@@ -95,6 +95,28 @@ fn runs_of_each_task_go_on_to_the_same_bytes() {
     }
 }
 
+/// Checkpoints of that time have no record of their own: their run's files say the same.
+#[test]
+fn weights_of_then_know_what_they_were_trained_for() {
+    let old = Old::new();
+    let eval = |more: &[&str]| {
+        let which: &[&str] =
+            if more.contains(&"--checkpoint") { &[] } else { &["--checkpoint", "last"] };
+        old.run(&[&["eval", "runs/classification"], which, more].concat())
+    };
+    assert_code(&eval(&[]), 0);
+    assert_code(&eval(&["--split", "val"]), 0);
+    let method = eval(&["--set", "model.discretization=foh"]);
+    assert_says(&method, 78, &["model.discretization (recorded \"zoh\", now \"foh\")"]);
+    let split = eval(&["--split", "val", "--set", "data.val_seed=0"]);
+    assert_says(&split, 78, &["data.val_seed (recorded 3, now 0)", "--allow split"]);
+    assert_code(&eval(&["--set", "data.val_seed=0"]), 0);
+    let exported = old.run(&["export", "runs/classification", "-o", "a.safetensors"]);
+    assert_code(&exported, 0);
+    let other = ["--checkpoint", "a.safetensors", "--set", "model.rope=both"];
+    assert_says(&eval(&other), 78, &["model.rope", "--allow model"]);
+}
+
 #[test]
 fn the_same_file_without_a_version_is_another_run() {
     let old = Old::new();

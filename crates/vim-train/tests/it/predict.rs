@@ -60,11 +60,15 @@ fn the_names_of_the_folders_are_the_classes() {
     let names: Vec<String> = rows.records().map(|row| row.unwrap()[6].to_owned()).collect();
     assert_eq!(names, [[CLASSES[0]; 4], [CLASSES[1]; 4]].concat());
 
-    // A run of an earlier version has no such file; one that is damaged is said to be.
+    // The weights have the names with them.
     fs::remove_file(bench.folder("a/classes.json")).unwrap();
-    assert_parts(&stdout(&predict(&bench, &image, &[])), &["class 0 (0)"]);
-    fs::write(bench.folder("a/classes.json"), "[").unwrap();
-    assert_says(&predict(&bench, &image, &[]), 65, &["classes.json is damaged", "remove it"]);
+    assert_parts(&stdout(&predict(&bench, &image, &[])), &["apple pie (0)", "cherry pie (1)"]);
+    // A list of the same names in another order is not taken for other names.
+    fs::write(bench.folder("names.txt"), format!("{}\n{}\n", CLASSES[1], CLASSES[0])).unwrap();
+    let names = bench.folder("names.txt").display().to_string();
+    let output = predict(&bench, &image, &["--classes", &names]);
+    assert_parts(&stdout(&output), &["apple pie (0)", "cherry pie (1)"]);
+    assert_says(&output, 0, &["in another order"]);
 }
 
 #[test]

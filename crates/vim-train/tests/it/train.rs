@@ -243,6 +243,8 @@ fn what_is_not_there_has_a_code_of_its_own() {
     assert_says(&bench.eval("a", &other), 78, &["model.discretization"]);
     let last = bench.folder("a").join("checkpoints/step-00000001");
     let other = ["--checkpoint", last.to_str().unwrap(), "--set", "model.d_model=48"];
+    assert_says(&bench.eval("a", &other), 78, &["model.d_model (recorded 32, now 48)"]);
+    let other = [&other[..], &["--allow", "model"]].concat();
     let shapes = "cls_token (expected [1, 1, 48], got [1, 1, 32])";
     assert_says(&bench.eval("a", &other), 65, &[shapes]);
 }
