@@ -34,7 +34,8 @@ pub struct VimConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stride: Option<usize>,
     /// Where the weights of the patches' projection start: as in the original (`"timm"`), or the
-    /// same cut at two deviations (`"truncated"`), which configurations of version 1 mean.
+    /// same cut at two deviations (`"truncated"`). Left out: `"timm"`, and in configurations of
+    /// version 1 `"truncated"`.
     pub patch_init: PatchInit,
     /// Number of blocks.
     pub depth: usize,

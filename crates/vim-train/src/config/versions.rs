@@ -39,14 +39,16 @@ fn as_version_1_did(table: &mut Table) {
         data.entry("val_seed").or_insert_with(|| seed.unwrap_or(Value::Integer(0)));
         data.entry("val_rule").or_insert_with(|| ROUNDED.into());
     }
-    let says = |table: &Table, section: &str, key: &str| -> Option<Value> {
-        table.get(section)?.get(key).cloned()
-    };
     set_default(table, PATCH_INIT);
-    if says(table, "data", "normalize") == Some("dataset".into()) {
+    let says = |section: &str, key: &str, value: &str| {
+        let found = table.get(section).and_then(|section| section.get(key));
+        found.and_then(Value::as_str) == Some(value)
+    };
+    if says("data", "normalize", "dataset") && !says("augment", "auto_augment", "") {
         set_default(table, FILL);
     }
-    if says(table, "train", "ema").is_some() {
+    let is_segmenter = table.get("task").and_then(Value::as_str) == Some("segmentation");
+    if is_segmenter && table.get("train").is_some_and(|train| train.get("ema").is_some()) {
         set_default(table, EMA_STATISTICS);
     }
 }
@@ -151,17 +153,20 @@ mod tests {
     #[test]
     fn version_1_started_filled_and_averaged_otherwise() {
         same("version = 1", &format!("version = 2\n{MODEL}"));
+        let dataset = "data.normalize = \"dataset\"\n";
         same(
-            "version = 1\ndata.normalize = \"dataset\"\ntrain.ema = 0.9",
-            &format!(
-                "version = 2\n{MODEL}\ndata.normalize = \"dataset\"\n\
-                 augment.fill = \"imagenet\"\ntrain = {{ ema = 0.9, ema_statistics = \"model\" }}"
-            ),
+            &format!("version = 1\n{dataset}"),
+            &format!("version = 2\n{MODEL}\n{dataset}augment.fill = \"imagenet\""),
+        );
+        let segmenter = "task = \"segmentation\"\ntrain = { ema = 0.9";
+        same(
+            &format!("version = 1\n{segmenter} }}"),
+            &format!("version = 2\n{MODEL}\n{segmenter}, ema_statistics = \"model\" }}"),
         );
         // What is written counts.
-        let written = "model.patch_init = \"timm\"\ndata.normalize = \"dataset\"\n\
-                       augment.fill = \"dataset\"\ntrain.ema = 0.9\n\
-                       train.ema_statistics = \"averaged\"";
+        let written = "task = \"segmentation\"\nmodel.patch_init = \"timm\"\n\
+                       data.normalize = \"dataset\"\naugment.fill = \"dataset\"\n\
+                       train.ema = 0.9\ntrain.ema_statistics = \"averaged\"";
         same(&format!("version = 1\n{written}"), &format!("version = 2\n{written}"));
         // A section that is none is left to the decoder.
         same("version = 1\nmodel = 3", "version = 2\nmodel = 3");
@@ -174,10 +179,13 @@ mod tests {
             let table = upgraded(&format!("version = 1\n{rest}"));
             assert!(!table["data"].as_table().unwrap().contains_key("val_seed"), "{fraction}");
         }
-        same(
-            "version = 1\ndata.normalize = \"imagenet\"\ntrain.epochs = 3",
-            &format!("version = 2\n{MODEL}\ndata.normalize = \"imagenet\"\ntrain.epochs = 3"),
-        );
+        for rest in [
+            "data.normalize = \"imagenet\"\ntrain.ema = 0.9",
+            "data.normalize = \"dataset\"\naugment.auto_augment = \"\"",
+            "task = \"segmentation\"\ntrain.epochs = 3",
+        ] {
+            same(&format!("version = 1\n{rest}"), &format!("version = 2\n{MODEL}\n{rest}"));
+        }
         for text in [
             "",
             "run.seed = 3\ndata.val_fraction = 0.1",
