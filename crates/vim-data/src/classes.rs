@@ -167,9 +167,9 @@ mod tests {
 
     #[test]
     fn unicode_forms_of_a_name_are_one_name() {
-        let (composed, decomposed) = ("caf\u{e9}", "cafe\u{301}");
+        let (composed, decomposed) = ("\u{e9}clair", "e\u{301}clair");
         // In bytes, a name in between is on different sides of the two.
-        let one = matched(&["cafz", composed], &[decomposed, "cafz"]);
+        let one = matched(&["ez", composed], &[decomposed, "ez"]);
         assert_eq!(one.labels, [Some(1), Some(0)]);
         assert!(one.missing.is_empty() && one.unknown.is_empty());
         assert!(matched(&[composed], &[decomposed]).is_identity());

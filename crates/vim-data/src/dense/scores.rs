@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 use super::label_map::IGNORED;
-use crate::dataset::Class;
 
 /// How many pixels of each label were taken for which class.
 ///
@@ -61,7 +60,7 @@ impl Confusion {
 
     /// These counts, of images whose data do not know the classes `absent`: no mean counts those,
     /// also if pixels are taken for one.
-    pub fn without(self, absent: &[Class]) -> Self {
+    pub fn without(self, absent: &[u32]) -> Self {
         let absent = absent.iter().map(|&class| class as usize).collect();
         Self { absent, ..self }
     }

@@ -24,6 +24,8 @@ pub struct LoadOptions<'a> {
     pub head: bool,
     /// Any parameter may be missing: the model keeps its own.
     pub missing: bool,
+    /// Tensors that the model does not have are ignored.
+    pub extra: bool,
     /// Positions of another grid are resized, and rows of class tokens cut out.
     pub resize: Option<Resize>,
     /// Where the class tokens of the file stand: a model without class tokens drops them, and by
@@ -62,6 +64,8 @@ pub struct LoadReport {
     pub dropped_class_tokens: usize,
     /// Keys of the file that are computed, not learned, and therefore ignored.
     pub computed: Vec<String>,
+    /// Keys of the file that are not the model's.
+    pub extra: Vec<String>,
 }
 
 /// A checkpoint that cannot be loaded.
@@ -236,6 +240,7 @@ fn fill<M: Module>(
                 report.dropped_class_tokens += 1;
             }
             _ if (naming.computed)(key) => report.computed.push(key.to_owned()),
+            _ if options.extra => report.extra.push(key.to_owned()),
             _ => mismatch.unexpected.push(key.to_owned()),
         }
     }

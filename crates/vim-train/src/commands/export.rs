@@ -10,14 +10,14 @@ use vim_run::storage::{Disk, replace};
 
 use crate::args::Overrides;
 use crate::commands::import::WhichArgs;
-use crate::config::Config;
+use crate::config::{Config, Part};
 use crate::error::Error;
 use crate::output::{OutputError, check_free, print, print_json};
 use crate::task::kinds::{task_of, with_task};
 use crate::task::named::NamedTask;
 use crate::weights::heads::{Heads, Original};
 use crate::weights::place::Place;
-use crate::weights::provenance::{Part, Use};
+use crate::weights::provenance::Use;
 use crate::weights::source::{Origin, WeightsSource};
 
 const EXAMPLES: &str = "\

@@ -15,14 +15,14 @@ use vim_torch::Section;
 
 use crate::args::Overrides;
 use crate::commands::models::known_model;
-use crate::config::Config;
+use crate::config::{Config, Part};
 use crate::error::Error;
 use crate::output::{OutputError, check_free, print, print_json};
 use crate::task::kinds::{task_of, with_task};
 use crate::task::named::NamedTask;
 use crate::weights::heads::{Described, Heads};
 use crate::weights::place::Place;
-use crate::weights::provenance::{Part, Remarks, Use};
+use crate::weights::provenance::{Remarks, Use};
 use crate::weights::record::{METADATA_KEY, Recorded};
 use crate::weights::source::{Origin, WeightsSource, notes};
 
@@ -122,6 +122,7 @@ impl TakeArgs {
         LoadOptions {
             head: self.allow.contains(&Part::Head),
             missing: self.allow_missing,
+            extra: self.allow.contains(&Part::Extra),
             resize: self.pos_embed,
             ..LoadOptions::default()
         }

@@ -6,9 +6,8 @@ use vim_data::{AugmentPreset, HoldOut, MOST_THREADS, Recipe};
 
 use super::{
     Backend, Config, ConfigError, EmaStatistics, Gpus, InitHead, Interval, LossKind, NonFinite,
-    OptimConfig, Problem, ScheduleKind, TaskKind, TrainConfig,
+    OptimConfig, Part, Problem, ScheduleKind, TaskKind, TrainConfig,
 };
-use crate::weights::provenance::Part;
 
 impl Config {
     /// Checks every value of this crate and the model; opening the data checks `[data]`.

@@ -5,6 +5,7 @@
 //! [`Config::load`] resolves and checks every value once.
 
 mod check;
+mod compared;
 mod error;
 mod load;
 mod print;
@@ -25,6 +26,8 @@ use vim_model::{SsmConfig, VimConfig};
 use vim_slurm::SlurmConfig;
 use vim_sweep::SweepConfig;
 
+pub use compared::Part;
+pub(crate) use compared::{is_of_backbone, part};
 pub(crate) use error::nearest;
 pub use error::{ConfigError, Origin, Problem};
 pub use load::Loaded;

@@ -8,8 +8,8 @@ use strum::{Display, EnumString, VariantArray};
 use vim_kernels::Precision;
 use vim_model::{DecayGroups, Resize};
 
+use super::compared::Part;
 use super::values::{Gpus, Interval};
-use crate::weights::provenance::Part;
 
 /// The `[run]` section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

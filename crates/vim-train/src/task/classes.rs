@@ -45,14 +45,16 @@ pub(super) fn as_begun(
     under(splits, classes, &matched, &run)
 }
 
-/// `splits` under the classes that the weights of `source` name, and what is to be said of the match:
-/// those whose classes are numbers match by their number.
+/// `splits` under the classes that the weights of `source` name, and what is to be said of the
+/// match: those whose classes are numbers match by their number.
 pub(crate) fn as_trained(
     splits: Splits,
     source: &WeightsSource,
 ) -> Result<(Splits, Option<String>), Error> {
     if source.classes.is_empty() {
-        return Ok((splits, None));
+        // Without any record that is said with all the rest.
+        let note = source.recorded.as_ref().map(|_| "classes in the order of their numbers".into());
+        return Ok((splits, note));
     }
     let matched =
         match_classes(&source.classes, splits.train.class_names()).map_err(DataError::from)?;

@@ -142,7 +142,7 @@ pub trait Task: Sized {
         &[]
     }
 
-    /// What checkpoints record of the weights' origin; `None` of a task that no configuration names.
+    /// What checkpoints record of the weights; `None` of a task that no configuration names.
     fn record(&self) -> Option<Recorded> {
         None
     }

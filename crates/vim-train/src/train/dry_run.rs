@@ -47,12 +47,17 @@ pub(super) struct Preview {
 
 /// Runs the checks of `train`, and prints the plan.
 pub(super) fn run<T: Task>(args: &TrainArgs, config: &Config) -> Result<(), Error> {
+    let shards = ShardCount::planned(args, config);
+    let mut config = config.clone();
+    if shards.from == ShardsFrom::Record && shards.count > 1 {
+        config.train.shards = Some(shards.count);
+    }
+    let config = &config;
     let found = run_folder::look(config, args.resume, args.fresh)?;
     // Only the job may stage: staging fills the node's disk.
     let mut here = config.clone();
     here.data.stage = Stage::Off;
     let resolved = ResolvedRun::<T>::new(&here, args.fresh, &Rank::Only)?;
-    let shards = ShardCount::planned(args, config);
     let preview = resolved.preview(config, found, shards, args.steps)?;
     if args.json { print_json(&preview) } else { print(&preview.text()) }
 }

@@ -97,7 +97,7 @@ pub enum WeightsError {
 
     /// The data's classes are not those that the weights were trained for.
     #[error(
-        "{checkpoint} does not know {}: {}; it knows {}",
+        "{checkpoint} records other classes than the data have: it does not know {}: {}; it knows {}",
         counted(unknown),
         listed(unknown),
         listed(known)
@@ -113,7 +113,7 @@ pub enum WeightsError {
 
     /// The data of a run that goes on lack classes that it was trained for.
     #[error(
-        "{checkpoint} was trained for {} that the data lack: {}; give it the data that it began with",
+        "{checkpoint} records {} that the data lack: {}; give it the data that it began with",
         counted(missing),
         listed(missing)
     )]

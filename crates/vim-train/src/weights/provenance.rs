@@ -2,64 +2,18 @@
 //! is asked of them.
 //!
 //! What changes a number is refused, unless the user allows that [`Part`]; what the forward pass
-//! cannot see is no difference. Every key has its part in [`part`].
+//! cannot see is no difference. Every key has its [`part`].
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-use clap::ValueEnum;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use vim_kernels::{Discretization, Series, discretize};
 
 use super::WeightsError;
 use super::record::{Recorded, RecordedData};
 use super::source::WeightsSource;
-use crate::config::{Config, dotted};
-
-/// A part of what weights record, which a use of them may be allowed to leave.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    ValueEnum,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-)]
-#[serde(rename_all = "lowercase")]
-#[value(rename_all = "lowercase")]
-pub enum Part {
-    /// The layers with a number for each class: a classifier's `head`, a segmenter's `conv_seg`, a
-    /// detector's `cls_score` and mask predictor.
-    Head,
-    /// The discretization, or its series.
-    Method,
-    /// Other keys of the model and its heads that its forward pass depends on.
-    Model,
-    /// The size of the images.
-    Size,
-    /// The statistics that images are normalised by.
-    Normalization,
-    /// How evaluation shows an image to the model, and which of its findings count.
-    View,
-    /// Which images were held out of training.
-    Split,
-}
-
-impl Part {
-    /// Those that the start of a training sees.
-    pub const OF_INIT: [Self; 4] = [Self::Method, Self::Model, Self::Normalization, Self::Split];
-
-    /// Its name on the command line and in a configuration.
-    pub fn name(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-}
+use crate::config::{Config, Part, dotted, is_of_backbone, part};
 
 /// What weights are used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,57 +56,11 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The part that `key` of a record belongs to; `None` if no forward pass can see it.
-fn part(key: &str) -> Option<Part> {
-    let (section, name) = key.split_once('.')?;
-    match (section, name) {
-        // Another preset is only another way to write the keys; the number of classes is the head's.
-        ("model", "preset" | "num_classes" | "dropout" | "drop_path" | "patch_init") => None,
-        ("model", "discretization") | ("ssm", "method_fwd" | "method_bwd" | "series") => {
-            Some(Part::Method)
-        }
-        ("model", "image_size.height" | "image_size.width" | "image_size") => Some(Part::Size),
-        ("ssm", "scan" | "dt_b_init" | "v1_gate_gradient") => None,
-        ("model" | "ssm", _) => Some(Part::Model),
-        // The auxiliary head is of training alone.
-        ("segmentation", "dropout" | "aux_channels" | "aux_weight") => None,
-        ("detection", "anchor_samples" | "proposals_per_level" | "proposals" | "box_samples") => {
-            None
-        }
-        (
-            "detection",
-            "test_proposals_per_level"
-            | "test_proposals"
-            | "score_threshold"
-            | "nms_threshold"
-            | "detections",
-        ) => Some(Part::View),
-        ("segmentation" | "detection", _) => Some(Part::Model),
-        ("images", "mean" | "std") => Some(Part::Normalization),
-        ("images", "eval_crop_ratio" | "pairs.scale" | "pairs.inference" | "pairs.stride") => {
-            Some(Part::View)
-        }
-        ("data", "val_fraction" | "val_seed" | "val_rule") => Some(Part::Split),
-        // Names of a dataset and of statistics, and the training half of [pairs]; the data's
-        // fingerprints are compared where they matter.
-        (_, _) => None,
-    }
-}
-
-/// Keys of a classifier's head and tokens, which a backbone leaves behind.
-fn is_of_classifier(key: &str) -> bool {
-    ["model.class_token", "model.pool"].contains(&key)
-}
-
 impl Use {
     /// Whether a difference of `part` at `key` matters.
     fn sees(self, part: Part, key: &str) -> bool {
         match (self, part) {
-            (Self::Init { backbone: true, .. }, Part::Model) => {
-                !is_of_classifier(key)
-                    && !key.starts_with("segmentation.")
-                    && !key.starts_with("detection.")
-            }
+            (Self::Init { backbone: true, .. }, Part::Model) => is_of_backbone(key),
             // Evaluation is as the new run says, and positions are resized, which is said.
             (Self::Init { .. }, Part::View | Part::Size) => false,
             (Self::Evaluate { held_out } | Self::Init { held_out, .. }, Part::Split) => held_out,
@@ -245,6 +153,7 @@ fn configured(key: &str) -> String {
         Some(("images", "mean" | "std")) => format!("data.normalize: {key}"),
         Some(("images", "eval_crop_ratio")) => "augment.eval_crop_ratio".to_owned(),
         Some(("images", rest)) => rest.to_owned(),
+        Some(("split", rest)) => format!("data.{rest}"),
         Some(_) | None => key.to_owned(),
     }
 }
@@ -384,7 +293,7 @@ fn normalization(record: &Recorded) -> String {
     }
 }
 
-/// The images of a run that goes on: an error with what changed, unless `allowed`, which returns it.
+/// The images of a run that goes on: an error with what changed; where `allowed`, what changed.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
 //! What weights record of themselves: all that decides what a forward pass makes of an image, what
 //! its classes are called, and which images were held out.
 //!
-//! A checkpoint has it as a file of its own, an exported file in its metadata. It has no date, path,
-//! device, number of ranks or build in it, so that the same run always writes the same bytes.
+//! A checkpoint has it as a file of its own, an exported file in its metadata. It has no date,
+//! path, device, number of ranks or build in it, so that the same run always writes the same bytes.
 
 use serde::{Deserialize, Serialize};
 use vim_data::{
@@ -37,7 +37,7 @@ pub struct Recorded {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub images: Option<RecordedImages>,
     /// The images that the run trained on, and those that it held out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "split", skip_serializing_if = "Option::is_none")]
     pub data: Option<RecordedData>,
 }
 
@@ -49,13 +49,13 @@ pub struct RecordedImages {
     /// `data.normalize`.
     pub normalize: Normalize,
     /// What `normalize` is of that dataset: the mean of each channel.
-    pub mean: [f32; 3],
+    pub mean: [f64; 3],
     /// Likewise the standard deviations.
-    pub std: [f32; 3],
-    /// `augment.eval_crop_ratio` of a classifier.
+    pub std: [f64; 3],
+    /// `augment.eval_crop_ratio`, where images have one size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_crop_ratio: Option<f64>,
-    /// `[pairs]` of a segmenter.
+    /// `[pairs]`, where they have label maps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pairs: Option<DenseRecipe>,
 }
@@ -64,13 +64,15 @@ impl RecordedImages {
     /// Those of the effective `config`.
     fn of(config: &Config) -> Self {
         let statistics = config.data.statistics();
-        let is_classifier = config.heads() == (None, None);
+        // The decimal number that the f32 was written as.
+        let decimal = |value: f32| value.to_string().parse().unwrap_or(f64::from(value));
         Self {
             dataset: config.data.dataset,
             normalize: config.data.normalize,
-            mean: statistics.mean,
-            std: statistics.std,
-            eval_crop_ratio: is_classifier.then_some(config.augment.eval_crop_ratio),
+            mean: statistics.mean.map(decimal),
+            std: statistics.std.map(decimal),
+            eval_crop_ratio: (config.heads() == (None, None))
+                .then_some(config.augment.eval_crop_ratio),
             pairs: config.pairs,
         }
     }

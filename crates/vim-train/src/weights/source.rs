@@ -286,6 +286,9 @@ pub fn notes(report: &LoadReport, options: LoadOptions) -> Vec<String> {
     if !report.not_finite.is_empty() {
         lines.push(format!("NaN or infinite numbers in {}", report.not_finite.join(", ")));
     }
+    if !report.extra.is_empty() {
+        lines.push(format!("not in the model, so not read: {}", report.extra.join(", ")));
+    }
     if !report.computed.is_empty() {
         lines.push(format!("computed, so not read: {}", report.computed.join(", ")));
     }

@@ -194,7 +194,8 @@ fn four_images_are_learned_by_heart() {
     assert!(scores["aacc"].as_f64().unwrap() >= 0.99, "{scores}");
 
     // The names count, in whatever order they are listed.
-    let elsewhere = [&learn[..], &["--set", &format!("data.path={}", reversed.display())]].concat();
+    let path = format!("data.path={}", reversed.display());
+    let elsewhere = [&learn[..], &["--set", &path]].concat();
     let again = bench.scores("run", &elsewhere);
     for key in ["miou", "macc", "aacc"] {
         assert_eq!(again[key], scores[key], "{key}");

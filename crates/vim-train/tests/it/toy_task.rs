@@ -22,7 +22,8 @@ use vim_train::Error;
 use vim_train::args::{DeviceArg, Overrides};
 use vim_train::config::{Config, ConfigError};
 use vim_train::task::{
-    Description, Draw, EvalSplit, Evaluation, InitWeights, Objective, Placement, Task, batches,
+    Description, Draw, EvalSplit, Evaluation, InitFor, InitWeights, Objective, Placement, Task,
+    batches,
 };
 use vim_train::train::{self, TrainArgs};
 
@@ -128,7 +129,7 @@ impl Task for Toy {
     const SCORES: &'static [ScoreKind] = &[ScoreKind::LOSS, Self::PRIMARY];
     const PRIMARY: ScoreKind = ScoreKind::share("pixel_accuracy", "pixel accuracy");
 
-    fn open(config: &Config, _: &Device, comm: &Comm) -> Result<Self, Error> {
+    fn open(config: &Config, _: &Device, comm: &Comm, _: &[String]) -> Result<Self, Error> {
         let splits = vim_data::open::<vim_data::Class>(&config.data)?;
         let size = 32.into();
         let evaluation = batches::evaluation(config, size, comm);

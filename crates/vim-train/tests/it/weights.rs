@@ -336,6 +336,20 @@ fn a_head_of_other_classes_is_made_anew_where_allowed() {
 }
 
 #[test]
+fn tensors_that_the_model_has_not_are_left_where_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.pth");
+    let state = original_state();
+    let probe = Stored::Floats(ArrayView::from(state.array("norm_f.weight").unwrap()));
+    write_wrapped(&path, &state, str::to_owned, &[("probe.weight", probe)]);
+    let refused = vim_train(&[&"import", &path]);
+    assert_says(&refused, 65, &["not in the model: probe.weight", "1 place"]);
+    let allowed = vim_train(&[&"import", &path, &"--allow", &"extra"]);
+    assert_code(&allowed, 0);
+    assert_parts(&stdout(&allowed), &["not in the model, so not read: probe.weight"]);
+}
+
+#[test]
 fn a_run_is_exported_evaluated_and_used_as_a_start() {
     let bench = Bench::new();
     assert_code(&bench.train("a", &["--set", "train.epochs=1"]), 0);

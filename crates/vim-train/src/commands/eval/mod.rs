@@ -210,7 +210,8 @@ fn evaluate<T: NamedTask>(args: &EvalArgs, subject: Subject) -> Result<(), Error
     };
     print(&format!("checkpoint {checkpoint}{step}{average}"))?;
     let mut lines = report.lines(name);
-    if let Some(result) = lines.first_mut() {
+    // The last such line has the score that counts.
+    if let Some(result) = lines.iter_mut().rfind(|line| line.starts_with(name)) {
         result.push_str(&remarks.suffix());
     }
     lines.iter().try_for_each(|line| print(line))

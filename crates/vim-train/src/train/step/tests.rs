@@ -10,7 +10,7 @@ use vim_model::{Vim, VimConfig};
 use super::*;
 use crate::config::{Config, LossKind, TrainConfig};
 use crate::task::classification::{Classifier, Labelled, Targets};
-use crate::task::{InitWeights, Placement};
+use crate::task::{InitFor, InitWeights, Placement};
 use crate::train::optim::tests as optim_tests;
 
 /// With everything that is drawn per image: drop path and dropout.

@@ -1,5 +1,6 @@
 //! Every key of a record, and every use of weights.
 
+use clap::ValueEnum as _;
 use toml::{Table, Value};
 
 use super::*;
@@ -92,13 +93,13 @@ view           images.pairs.stride = 5
 -              images.pairs.cat_max_ratio = 0.5
 -              images.pairs.hflip = 0.25
 -              images.pairs.photometric = false
-split          data.val_fraction = 0.5
-split          data.val_seed = 7
-split          data.val_rule = "rounded"
--              data.train_fingerprint = "c"
--              data.test_fingerprint = "c"
--              data.train_images = 9
--              data.test_images = 9
+split          split.val_fraction = 0.5
+split          split.val_seed = 7
+split          split.val_rule = "rounded"
+-              split.train_fingerprint = "c"
+-              split.test_fingerprint = "c"
+-              split.train_images = 9
+-              split.test_images = 9
 "#;
 
 /// The uses, with the parts that each must have allowed.
@@ -187,7 +188,8 @@ fn every_key_is_refused_by_each_use_that_sees_it_unless_allowed() {
                     Use::Init { .. } => format!("train.init_allow = [{part:?}]"),
                     _ => format!("--allow {part}"),
                 };
-                let name = key.strip_prefix("images.").unwrap_or(key);
+                let own_key = key.strip_prefix("images.").or(key.strip_prefix("split."));
+                let name = own_key.unwrap_or(key);
                 assert!(text.contains(name) && text.ends_with(&allow), "{label}: {text}");
                 // Another part does not help, its own does and is said.
                 let own = Part::from_str(part, false).unwrap();
@@ -234,8 +236,8 @@ fn what_has_the_same_effect_is_no_difference() {
 #[test]
 fn held_out_images_of_unknown_weights_are_said() {
     let [recorded, ..] = records();
-    let now = with(&recorded, "data.train_fingerprint = \"c\"").unwrap();
-    let now = with(&now, "data.val_seed = 7").unwrap();
+    let now = with(&recorded, "split.train_fingerprint = \"c\"").unwrap();
+    let now = with(&now, "split.val_seed = 7").unwrap();
     let said = |held_out| {
         source(recorded.clone()).check_use(&now, Use::Evaluate { held_out }, &[]).unwrap()
     };
