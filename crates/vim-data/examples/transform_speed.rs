@@ -53,7 +53,7 @@ impl Bench {
         Ok(Self {
             files: plans.into_iter().map(read).collect::<Result<_, std::io::Error>>()?,
             decoder: Decoder::new(DecodeLimits::default())?,
-            transform: Transform::new(EVAL_CROP),
+            transform: Transform::new(EVAL_CROP, FILL),
             pixels: Pixels::default(),
             out: vec![0; 3 * SIZE[0] * SIZE[1]],
         })

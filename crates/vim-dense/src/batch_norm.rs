@@ -44,6 +44,12 @@ pub struct BatchNorm {
     pub running_var: RunningState<Tensor<1>>,
 }
 
+/// Whether the array at `path` is a running statistic of a [`BatchNorm`], and no parameter.
+#[must_use]
+pub fn is_running_statistic(path: &str) -> bool {
+    matches!(path.rsplit('.').next(), Some("running_mean" | "running_var"))
+}
+
 impl BatchNorm {
     pub(crate) fn init(scope: &Scope<'_>, channels: usize) -> Self {
         let constant = |name, value| scope.param(name, [channels], Rule::Constant(value));

@@ -49,7 +49,7 @@ mod slide;
 mod training;
 mod weights;
 
-pub use batch_norm::BatchNorm;
+pub use batch_norm::{BatchNorm, is_running_statistic};
 pub use config::SegmenterConfig;
 pub use conv::{Classify, Conv, ConvModule, Upsample};
 pub use error::DenseError;

@@ -5,6 +5,7 @@ use std::io::Cursor;
 use vim_model::{NamedArrays, Names, pytorch_key};
 use vim_torch::{ArrayView, Value, WriteError, write_mmcv};
 
+use crate::batch_norm::is_running_statistic;
 use crate::naming::{DenseNaming, weights_by_name};
 use crate::segmenter::Segmenter;
 
@@ -87,10 +88,9 @@ impl Segmenter {
     #[must_use]
     pub fn num_parameters(&self) -> usize {
         let arrays = NamedArrays::of(self);
-        let is_parameter = |path: &str| !path.contains(".running_");
         arrays
             .iter()
-            .filter(|(path, _)| is_parameter(path))
+            .filter(|(path, _)| !is_running_statistic(path))
             .map(|(_, data)| data.num_elements())
             .sum()
     }

@@ -5,7 +5,7 @@ use burn::tensor::{Device, FloatDType, Tensor, TensorData};
 use rand_chacha::rand_core::Rng;
 use vim_kernels::{KernelError, Precision, linear};
 
-use crate::config::{ClassToken, MOST_CHANNELS, ModelError, VimConfig, check_sizes};
+use crate::config::{ClassToken, MOST_CHANNELS, ModelError, PatchInit, VimConfig, check_sizes};
 use crate::init::{CUT_NORMAL_STD, Rule, Scope};
 use crate::rng::{Draw, keyed, unit};
 use crate::vim::Vim;
@@ -19,13 +19,15 @@ pub struct PatchEmbedConfig {
     pub stride: usize,
     /// Channels of a token, `M`.
     pub d_model: usize,
+    /// Where the weights start.
+    pub patch_init: PatchInit,
 }
 
 impl PatchEmbedConfig {
     /// Patches that touch and do not overlap: the stride is their side.
     #[must_use]
     pub fn new(patch_size: usize, d_model: usize) -> Self {
-        Self { patch_size, stride: patch_size, d_model }
+        Self { patch_size, stride: patch_size, d_model, patch_init: PatchInit::default() }
     }
 
     /// Builds the layer. Its values are a function of `seed`.
@@ -47,9 +49,14 @@ impl PatchEmbedConfig {
     }
 
     pub(crate) fn init_in(&self, scope: &Scope<'_>) -> PatchEmbed {
-        let &Self { patch_size: patch, stride, d_model } = self;
+        let &Self { patch_size: patch, stride, d_model, patch_init } = self;
         let std = ((3 * patch * patch) as f64).sqrt().recip() / CUT_NORMAL_STD;
-        let (scope, weight) = (scope.child("proj"), Rule::Normal { std, cut: 2.0 * std });
+        let cut = match patch_init {
+            // timm 0.4.12 cuts at 2 whatever the deviation: it cuts nothing.
+            PatchInit::Timm => 2.0,
+            PatchInit::Truncated => 2.0 * std,
+        };
+        let (scope, weight) = (scope.child("proj"), Rule::Normal { std, cut });
         PatchEmbed {
             proj: PatchProjection {
                 weight: scope.param("weight", [d_model, 3, patch, patch], weight),
@@ -65,8 +72,8 @@ impl VimConfig {
     /// The layer that makes patches of an image.
     #[must_use]
     pub fn patch_embed(&self) -> PatchEmbedConfig {
-        let (patch_size, stride, d_model) = (self.patch_size, self.stride(), self.d_model);
-        PatchEmbedConfig { patch_size, stride, d_model }
+        let &Self { patch_size, d_model, patch_init, .. } = self;
+        PatchEmbedConfig { patch_size, stride: self.stride(), d_model, patch_init }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | parameter | starts as |
 //! |---|---|
-//! | `patch_embed.proj.weight` | LeCun normal: truncated at two deviations, variance 1/(3·P²) |
+//! | `patch_embed.proj.weight` | normal, σ = 1/√(3·P²) / 0.8796, cut at ±2, or at 2σ: `PatchInit` |
 //! | `patch_embed.proj.bias`, `head.bias` | 0 |
 //! | class tokens, `pos_embed`, `head.weight` | truncated normal, σ = 0.02, cut at ±2 |
 //! | `in_proj.weight`, `x_proj.weight` | U(±1/√inputs) |

@@ -46,8 +46,8 @@ mod weights;
 pub use block::{Block, BlockConfig, Norm, NormConfig};
 pub use config::{
     Bimamba, ClassToken, DtBInit, DtRank, GateGradient, ImageSize, LayerScale, MixerConfig,
-    ModelError, NormKind, Pool, Preset, REGISTERED, Registered, Rope, SsmConfig, StateMatrix,
-    VimConfig,
+    ModelError, NormKind, PatchInit, Pool, Preset, REGISTERED, Registered, Rope, SsmConfig,
+    StateMatrix, VimConfig,
 };
 pub use cost::{ComponentCost, Cost};
 pub use direction::{CausalConv1d, Direction};

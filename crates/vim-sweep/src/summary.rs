@@ -234,6 +234,8 @@ mod tests {
         for (metric, expected) in [
             ("accuracy", "there are: val/top1, val/top5, val/loss, val/ema/top1"),
             ("test/top1", "(there are: train/loss, val/loss, val/top1)"),
+            // Runs of fewer than five classes.
+            ("val/top5", "no run has the metric `val/top5`, did you mean `val/top1`? (there are: "),
         ] {
             let report = ReportConfig { metric: metric.into(), ..ReportConfig::default() };
             let error = summarize(&runs, &report, SCORES).unwrap_err().to_string();

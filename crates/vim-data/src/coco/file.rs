@@ -156,6 +156,15 @@ impl CocoDetections {
         self.content.first().is_some_and(|first| first.bbox.is_some())
     }
 
+    /// The detections with their masks alone, so that the area of each is its mask's: COCO's
+    /// evaluation takes a box's where there is one, for masks too.
+    #[must_use]
+    pub fn without_boxes(&self) -> Self {
+        let mut content = self.content.clone();
+        content.iter_mut().for_each(|one| one.bbox = None);
+        Self { file: self.file.clone(), content }
+    }
+
     /// Whether the detections have masks, likewise.
     pub fn has_masks(&self) -> bool {
         self.content.first().is_some_and(has_mask)

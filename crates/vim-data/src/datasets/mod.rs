@@ -23,8 +23,10 @@ use crate::dataset::{Class, Dataset, Encoding, Fingerprint, Sample};
 use crate::dense::LabelMap;
 use crate::error::{ClassError, DataError};
 use crate::objects::ImageObjects;
+use crate::split::Split;
+use crate::statistics::{Normalize, Statistics};
 use crate::storage::{EnvPaths, staging::Staging};
-use crate::{split::Split, statistics::Statistics};
+use crate::transforms::recipe::{AutoAugment, Recipe};
 use config::DataConfig;
 use hold_out::hold_out;
 
@@ -212,7 +214,29 @@ fn those_with<A: Annotation>(what: &str) -> String {
 impl DataConfig {
     /// What pixels are normalised by, without opening the dataset.
     pub fn statistics(&self) -> Statistics {
-        self.normalize.statistics(self.dataset.source().statistics)
+        self.statistics_of(self.normalize)
+    }
+
+    /// What pixels would be normalised by with `data.normalize = normalize`.
+    pub fn statistics_of(&self, normalize: Normalize) -> Statistics {
+        normalize.statistics(self.dataset.source().statistics)
+    }
+
+    /// The colour of pixels that RandAugment moves in from outside the image under `recipe`: the
+    /// mean that normalises, unless it says another.
+    pub fn fill(&self, recipe: &Recipe) -> [u8; 3] {
+        self.statistics_of(recipe.fill.unwrap_or(self.normalize)).fill()
+    }
+
+    /// The `augment.fill` of `recipe`, if it has an effect that is not always that of ImageNet's
+    /// mean.
+    pub fn effective_fill(&self, recipe: &Recipe) -> Option<Normalize> {
+        let fill = recipe.fill.unwrap_or(self.normalize);
+        let mean = |of| self.statistics_of(of).fill();
+        let is_used = recipe.auto_augment != AutoAugment::Off
+            && [fill, self.normalize].contains(&Normalize::Dataset)
+            && mean(Normalize::Dataset) != mean(Normalize::Imagenet);
+        is_used.then_some(fill)
     }
 }
 

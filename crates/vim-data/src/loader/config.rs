@@ -10,6 +10,7 @@ use strum::VariantArray;
 use super::{OrderKey, OrderKind};
 use crate::dense::DenseRecipe;
 use crate::objects::ObjectRecipe;
+use crate::statistics::Statistics;
 use crate::{error::DataError, transforms::recipe::Recipe};
 
 /// How a split is cut into batches.
@@ -34,6 +35,8 @@ pub struct LoaderConfig {
     pub purpose: Purpose,
     /// What becomes of an image that cannot be read.
     pub on_bad: OnBad,
+    /// The colour of pixels that RandAugment moves in from outside the image.
+    pub fill: [u8; 3],
 }
 
 /// The shards that a loader makes: the batch of a training step is cut into `of` shards, which
@@ -79,7 +82,8 @@ pub enum Purpose {
 }
 
 impl LoaderConfig {
-    /// For training on whole batches, with one reader for each worker and four batches ahead.
+    /// For training on whole batches, with one reader for each worker and four batches ahead, and
+    /// ImageNet's mean from outside the images.
     pub fn training(
         batch_size: usize,
         size: [usize; 2],
@@ -88,8 +92,19 @@ impl LoaderConfig {
         recipe: Recipe,
     ) -> Self {
         let (purpose, on_bad) = (Purpose::Training(recipe), OnBad::Replace);
-        let (readers, shards) = (workers, Shards::WHOLE);
-        Self { batch_size, size, workers, readers, prefetch: 4, seed, shards, purpose, on_bad }
+        let (readers, shards, fill) = (workers, Shards::WHOLE, Statistics::IMAGENET.fill());
+        Self {
+            batch_size,
+            size,
+            workers,
+            readers,
+            prefetch: 4,
+            seed,
+            shards,
+            purpose,
+            on_bad,
+            fill,
+        }
     }
 
     /// For evaluation of all images.
@@ -100,8 +115,8 @@ impl LoaderConfig {
         crop_ratio: f64,
     ) -> Self {
         let (purpose, on_bad) = (Purpose::Evaluation { crop_ratio }, OnBad::Fail);
-        let (readers, shards) = (workers, Shards::WHOLE);
-        Self { batch_size, size, workers, readers, prefetch: 4, seed: 0, shards, purpose, on_bad }
+        let recipe = Recipe::default();
+        Self { purpose, on_bad, ..Self::training(batch_size, size, workers, 0, recipe) }
     }
 
     /// Checks what does not depend on the images.

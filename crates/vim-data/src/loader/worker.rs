@@ -291,7 +291,7 @@ impl<'a> Worker<'a> {
         Ok(Self {
             loader,
             decoder: Decoder::new(DecodeLimits::default())?,
-            transform: Transform::new(crop_ratio),
+            transform: Transform::new(crop_ratio, loader.config.fill),
             resizer: Resizer::with_filter(Filter::Bilinear),
             sample: Sample::default(),
             source: Pixels::default(),

@@ -19,7 +19,6 @@ mod table;
 use serde::{Deserialize, Serialize};
 
 use crate::pixels::{Pixels, Region};
-use crate::statistics::Statistics;
 use resize::{EvalTransform, Resizer};
 
 pub use place::{flip, pad_crop, reflect_crop};
@@ -106,19 +105,19 @@ pub struct Transform {
     evaluation: EvalTransform,
     scratch: Scratch,
     resized: Pixels,
-    /// The colour of pixels that an operation moves in from outside the image.
     fill: [u8; 3],
 }
 
 impl Transform {
-    /// `eval_crop_ratio` is for plans whose crop is that of evaluation.
-    pub fn new(eval_crop_ratio: f64) -> Self {
+    /// `eval_crop_ratio` is for plans whose crop is that of evaluation; `fill` is the colour of
+    /// pixels that an operation moves in from outside the image.
+    pub fn new(eval_crop_ratio: f64, fill: [u8; 3]) -> Self {
         Self {
             resizer: Resizer::new(),
             evaluation: EvalTransform::new(eval_crop_ratio),
             scratch: Scratch::default(),
             resized: Pixels::default(),
-            fill: Statistics::IMAGENET.fill(),
+            fill,
         }
     }
 

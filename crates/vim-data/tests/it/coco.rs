@@ -107,6 +107,35 @@ fn the_numbers_are_those_computed_by_hand() {
 }
 
 #[test]
+fn sizes_of_masks_are_those_of_boxes_only_beside_boxes() {
+    // Surer than what is found, and a mistake: its box of 40 × 40 pixels is of medium size, its
+    // mask of 20 × 20 small.
+    let mut all = detections();
+    let wrong = json!({
+        "image_id": 7, "category_id": 44, "score": 0.95, "bbox": [20.0, 55.0, 40.0, 40.0],
+        "segmentation": mask([20, 55, 20, 20], 0),
+    });
+    all.as_array_mut().unwrap().insert(0, wrong);
+    let (truths, found) = read(&truths().to_string(), &all.to_string()).unwrap();
+    let scores = |found: &CocoDetections| {
+        CocoEvaluation::new(&truths, found, CocoKind::Segm).unwrap().scores().numbers
+    };
+    let (beside, alone) = (scores(&found), scores(&found.without_boxes()));
+    // As by hand above: what is not of the size and meets nothing does not count.
+    let small = (6.0 + 4.0 * 51.0 / 101.0) / 10.0;
+    assert!((beside[3].unwrap() - small).abs() < 1e-12, "{beside:?}");
+    // The mistake comes first: at six thresholds two of three are right at the end, at four one of
+    // two, up to one half.
+    let small = (6.0 * 2.0 / 3.0 + 4.0 * (1.0 / 2.0) * 51.0 / 101.0) / 10.0;
+    assert!((alone[3].unwrap() - small).abs() < 1e-12, "{alone:?}");
+    // What goes by no size is the same.
+    for place in [0, 1, 2, 6, 7, 8] {
+        assert_eq!(beside[place], alone[place], "{place}");
+    }
+    assert!(found.without_boxes().has_masks() && !found.without_boxes().has_boxes());
+}
+
+#[test]
 fn nothing_found_scores_0() {
     let (truths, found) = read(&truths().to_string(), "[]").unwrap();
     assert!(found.is_empty());

@@ -137,6 +137,7 @@ pub(crate) fn training(workers: usize) -> LoaderConfig {
         shards: vim_data::Shards::WHOLE,
         purpose: Purpose::Objects(ObjectRecipe::default()),
         on_bad: OnBad::Replace,
+        fill: [0; 3],
     }
 }
 

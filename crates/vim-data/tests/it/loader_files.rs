@@ -10,6 +10,8 @@ use vim_data::{
 use crate::memory::Memory;
 
 const SIZE: [usize; 2] = [48, 40];
+/// ImageNet's mean colour.
+const FILL: [u8; 3] = [124, 116, 104];
 
 fn deit() -> Recipe {
     Recipe::preset(AugmentPreset::Deit)
@@ -24,7 +26,12 @@ fn all(loader: &Loader, batches: std::ops::Range<u64>) -> Vec<Batch> {
 }
 
 /// The images of a batch, each from its file alone, by whole decoding: [B, H, W, 3].
-fn expected(files: &Memory, recipe: &Recipe, epoch: u64, draws: &[(usize, u32)]) -> Vec<u8> {
+fn expected(
+    files: &Memory,
+    recipe: &Recipe,
+    (epoch, fill): (u64, [u8; 3]),
+    draws: &[(usize, u32)],
+) -> Vec<u8> {
     let mut decoder = Decoder::new(DecodeLimits::default()).unwrap();
     let (mut resizer, mut scratch) = (Resizer::new(), ops::Scratch::default());
     let mut images = Vec::new();
@@ -40,7 +47,7 @@ fn expected(files: &Memory, recipe: &Recipe, epoch: u64, draws: &[(usize, u32)])
             ops::flip(&mut image, SIZE);
         }
         for op in &plan.ops {
-            op.apply(&mut image, SIZE, [124, 116, 104], &mut scratch);
+            op.apply(&mut image, SIZE, fill, &mut scratch);
         }
         images.extend(image);
     }
@@ -60,6 +67,22 @@ fn a_photograph_is_not_cut_to_a_small_piece_unless_that_is_written() {
 }
 
 #[test]
+fn what_comes_from_outside_an_image_has_the_colour_that_is_asked_for() {
+    let config = || LoaderConfig::training(8, SIZE, 1, 5, Recipe { repeats: 1, ..deit() });
+    let of = |fill| {
+        let loader = Loader::new(Memory::files(8).split(), LoaderConfig { fill, ..config() });
+        all(&loader.unwrap(), 0..1).remove(0)
+    };
+    let (mean, other) = (of(FILL), of([7, 200, 90]));
+    assert_ne!(*mean.images, *other.images);
+    let draws: Vec<(usize, u32)> = other.indices.iter().map(|&index| (index, 0)).collect();
+    let recipe = Recipe { repeats: 1, ..deit() };
+    assert!(*other.images == expected(&Memory::files(8), &recipe, (0, [7, 200, 90]), &draws));
+    // A loader that is told nothing takes ImageNet's.
+    assert_eq!(config().fill, FILL);
+}
+
+#[test]
 fn repeats_decoded_once_are_what_each_would_be_alone() {
     let files = Memory::files(40);
     let reference = Memory::files(40);
@@ -70,7 +93,10 @@ fn repeats_decoded_once_are_what_each_would_be_alone() {
         // The places of an image that comes three times in a row, also across batches.
         let draws: Vec<(usize, u32)> =
             (0..8).map(|place| (batch.indices[place], ((8 * number + place) % 3) as u32)).collect();
-        assert!(*batch.images == expected(&reference, &deit(), 0, &draws), "batch {number}");
+        assert!(
+            *batch.images == expected(&reference, &deit(), (0, FILL), &draws),
+            "batch {number}"
+        );
         assert_eq!(batch.mixed.len(), 8);
         let labels: Vec<u32> = batch.indices.iter().map(|index| (index % 7) as u32).collect();
         assert_eq!(batch.labels, labels);

@@ -140,6 +140,7 @@ pub(crate) fn training(workers: usize) -> LoaderConfig {
         shards: vim_data::Shards::WHOLE,
         purpose: Purpose::Dense(recipe),
         on_bad: OnBad::Replace,
+        fill: [0; 3],
     }
 }
 

@@ -11,4 +11,6 @@ pub(crate) use check::{MOST_CHANNELS, check_sizes, conflict, range};
 pub use model::{MixerConfig, SsmConfig, VimConfig};
 pub use preset::{Preset, REGISTERED, Registered};
 pub use values::{DtRank, ImageSize, LayerScale};
-pub use variant::{Bimamba, ClassToken, DtBInit, GateGradient, NormKind, Pool, Rope, StateMatrix};
+pub use variant::{
+    Bimamba, ClassToken, DtBInit, GateGradient, NormKind, PatchInit, Pool, Rope, StateMatrix,
+};

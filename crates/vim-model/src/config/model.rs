@@ -8,7 +8,7 @@ use vim_kernels::{Discretization, KernelChoice, ScanOptions, Series};
 use super::preset::Preset;
 use super::values::{DtRank, ImageSize, LayerScale};
 use super::variant::{
-    Bimamba, ClassToken, DtBInit, GateGradient, NormKind, Pool, Rope, StateMatrix,
+    Bimamba, ClassToken, DtBInit, GateGradient, NormKind, PatchInit, Pool, Rope, StateMatrix,
 };
 
 /// A complete model description: the `[model]` section, the [`SsmConfig`], and the size of the
@@ -33,6 +33,10 @@ pub struct VimConfig {
     /// `patch_size`: that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stride: Option<usize>,
+    /// Where the weights of the patches' projection start: as in the original (`"timm"`), or the
+    /// same cut at two deviations (`"truncated"`). Left out: `"timm"`, and in configurations of
+    /// version 1 `"truncated"`.
+    pub patch_init: PatchInit,
     /// Number of blocks.
     pub depth: usize,
     /// Channels between blocks.
@@ -126,6 +130,7 @@ impl Default for VimConfig {
             image_size: 224.into(),
             patch_size: 16,
             stride: None,
+            patch_init: PatchInit::default(),
             depth: 24,
             d_model: 192,
             d_state: 16,

@@ -114,6 +114,18 @@ pub enum DtBInit {
     UpstreamZero,
 }
 
+/// Where the weights of the patch embedding start: normal around 0, of `v` = 1/(3·P²).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PatchInit {
+    /// As in the original: deviation √v / 0.8796, which would be √v if numbers were cut at two
+    /// deviations, but none is.
+    #[default]
+    Timm,
+    /// The same, and cut at two deviations: deviation √v, as configurations of version 1 have it.
+    Truncated,
+}
+
 /// What a channel's matrix A may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

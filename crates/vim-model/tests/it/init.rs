@@ -1,7 +1,7 @@
 //! Every row of the table of initial values.
 
 use burn::tensor::Device;
-use vim_model::{DtBInit, Preset, SsmConfig, VimConfig};
+use vim_model::{DtBInit, PatchInit, Preset, SsmConfig, VimConfig};
 
 use crate::support::{Named, build, small, values};
 
@@ -23,6 +23,10 @@ fn moments(numbers: &[f32]) -> (f64, f64) {
     (mean, variance.sqrt())
 }
 
+fn largest(model: &Named, path: &str) -> f64 {
+    model[path].1.iter().fold(0.0, |max, x| f64::from(x.abs()).max(max))
+}
+
 /// Mean 0 and standard deviation `std` within five standard errors, that of a deviation being at
 /// most std/√(2n) for what is drawn here; and nothing beyond `limit`.
 fn spread(model: &Named, path: &str, std: f64, limit: f64) {
@@ -31,13 +35,13 @@ fn spread(model: &Named, path: &str, std: f64, limit: f64) {
     let error = std / (numbers.len() as f64).sqrt();
     assert!(mean.abs() < 5.0 * error, "{path}: mean {mean}");
     assert!((got - std).abs() < 5.0 * error / 2.0_f64.sqrt(), "{path}: std {got}, not {std}");
-    let largest = numbers.iter().fold(0.0_f64, |max, x| max.max(f64::from(x.abs())));
+    let largest = largest(model, path);
     assert!(largest <= limit * (1.0 + 1e-6), "{path}: {largest} is beyond {limit}");
 }
 
 fn uniform(model: &Named, path: &str, bound: f64) {
     spread(model, path, bound / 3.0_f64.sqrt(), bound);
-    let largest = model[path].1.iter().fold(0.0_f64, |max, x| max.max(f64::from(x.abs())));
+    let largest = largest(model, path);
     assert!(largest > 0.98 * bound, "{path}: {largest} is not near {bound}");
 }
 
@@ -48,13 +52,10 @@ fn constant(model: &Named, path: &str, value: f32) {
 #[test]
 fn embedding_and_head() {
     let model = built(&config(), 1);
-    // A normal number that is cut at two deviations has 0.8796 of its deviation left.
-    let lecun = (768.0_f64).sqrt().recip();
-    let cut = 2.0 * lecun / 0.879_625_661;
-    spread(&model, "patch_embed.proj.weight", lecun, cut);
-    let largest =
-        model["patch_embed.proj.weight"].1.iter().fold(0.0_f32, |max, x| max.max(x.abs()));
-    assert!(f64::from(largest) > 0.999 * cut, "of 147,456 some come close to the cut");
+    // 1 / √(3 · 16²) / 0.87962566; timm 0.4.12 draws 0.04108, and up to 4.35 deviations.
+    let std = 0.041_022_4;
+    spread(&model, "patch_embed.proj.weight", std, 6.0 * std);
+    assert!(largest(&model, "patch_embed.proj.weight") > 3.5 * std, "it is not cut");
     constant(&model, "patch_embed.proj.bias", 0.0);
     for path in ["cls_token", "pos_embed", "head.weight"] {
         spread(&model, path, 0.02, 0.12);
@@ -64,6 +65,23 @@ fn embedding_and_head() {
     assert!((share - 0.0455).abs() < 0.003, "normal beyond two deviations, not cut there: {share}");
     constant(&model, "head.bias", 0.0);
     constant(&model, "norm_f.weight", 1.0);
+}
+
+/// What configurations of version 1 mean, and no other parameter starts otherwise.
+#[test]
+fn a_truncated_embedding_is_cut_at_two_deviations() {
+    let truncated = VimConfig { patch_init: PatchInit::Truncated, ..config() };
+    let (model, ours) = (built(&truncated, 1), built(&config(), 1));
+    // A normal number that is cut at two deviations has 0.8796 of its deviation left.
+    let lecun = (768.0_f64).sqrt().recip();
+    let cut = 2.0 * lecun / 0.879_625_661;
+    spread(&model, "patch_embed.proj.weight", lecun, cut);
+    let most = largest(&model, "patch_embed.proj.weight");
+    assert!(most > 0.999 * cut, "of 147,456 some come close to the cut");
+    for (path, value) in &ours {
+        let is_same = &model[path] == value;
+        assert_eq!(is_same, path != "patch_embed.proj.weight", "{path}");
+    }
 }
 
 #[test]

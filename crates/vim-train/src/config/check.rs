@@ -5,8 +5,8 @@ use std::fmt::Display;
 use vim_data::{AugmentPreset, HoldOut, MOST_THREADS, Recipe};
 
 use super::{
-    Backend, Config, ConfigError, Gpus, InitHead, Interval, LossKind, NonFinite, OptimConfig, Part,
-    Problem, ScheduleKind, TaskKind, TrainConfig,
+    Backend, Config, ConfigError, EmaStatistics, Gpus, InitHead, Interval, LossKind, NonFinite,
+    OptimConfig, Part, Problem, ScheduleKind, TaskKind, TrainConfig,
 };
 
 impl Config {
@@ -114,6 +114,10 @@ impl Config {
         check_bce(train)?;
         if let Some(decay) = train.ema {
             share("train.ema", decay)?;
+        } else {
+            let is_default = train.ema_statistics.unwrap_or_default() == EmaStatistics::default();
+            let expected = "left out: it has no effect without train.ema";
+            check(is_default, "train.ema_statistics", "\"model\"", expected)?;
         }
         match train.non_finite {
             NonFinite::Stop => {}

@@ -55,7 +55,7 @@ pub(crate) fn part(key: &str) -> Option<Part> {
     let (section, name) = key.split_once('.')?;
     match (section, name) {
         // A preset is another way to write the keys; the number of classes is the head's.
-        ("model", "preset" | "num_classes" | "dropout" | "drop_path") => None,
+        ("model", "preset" | "num_classes" | "dropout" | "drop_path" | "patch_init") => None,
         ("model", "discretization") | ("ssm", "method_fwd" | "method_bwd" | "series") => {
             Some(Part::Method)
         }

@@ -36,8 +36,8 @@ pub(crate) use print::{dotted, dotted_values, in_toml};
 pub use schema::schema;
 pub(crate) use schema::{check_key, keys};
 pub use sections::{
-    Backend, CheckpointConfig, DevicesConfig, InitHead, LogConfig, LossKind, NonFinite,
-    OptimConfig, Optimizer, RunConfig, ScheduleKind, TrainConfig,
+    Backend, CheckpointConfig, DevicesConfig, EmaStatistics, InitHead, LogConfig, LossKind,
+    NonFinite, OptimConfig, Optimizer, RunConfig, ScheduleKind, TrainConfig,
 };
 pub use task::TaskKind;
 pub use values::{Extends, Gpus, Interval, IntervalError, Version};
@@ -107,7 +107,12 @@ impl Config {
     pub fn effective(&self) -> Self {
         let (model, augment) = (self.model.effective(), self.augment.effective());
         let data = self.data.effective();
-        let own = Self { model, augment, data, ..self.clone() };
+        let augment = Recipe { fill: data.effective_fill(&augment), ..augment };
+        // Only segmenters have batch normalization.
+        let is_averaged = self.task == TaskKind::Segmentation && self.train.ema.is_some();
+        let ema_statistics = is_averaged.then(|| self.train.ema_statistics.unwrap_or_default());
+        let train = TrainConfig { ema_statistics, ..self.train.clone() };
+        let own = Self { model, augment, data, train, ..self.clone() };
         match self.task {
             TaskKind::Classification => own,
             TaskKind::Segmentation => {

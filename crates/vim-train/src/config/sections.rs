@@ -58,6 +58,17 @@ pub enum NonFinite {
     Skip,
 }
 
+/// The running statistics that a moving average of weights has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EmaStatistics {
+    /// Averaged as the weights are.
+    #[default]
+    Averaged,
+    /// The model's own.
+    Model,
+}
+
 /// The `[train]` section.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -108,6 +119,11 @@ pub struct TrainConfig {
     /// Whether the decay grows into `train.ema`: it is at most (1 + t) / (10 + t) at the t-th
     /// update.
     pub ema_warmup: bool,
+    /// With `train.ema` in segmentation: which running statistics of batch normalization the
+    /// average has: their average, as in timm (`"averaged"`), or the model's own (`"model"`), as in
+    /// configurations of version 1. Left out: `"averaged"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ema_statistics: Option<EmaStatistics>,
     /// What a step does whose loss or gradient norm is not finite: `stop` the run (exit code 76),
     /// or `skip`, which changes nothing, records it and goes on with the next batch.
     pub non_finite: NonFinite,
@@ -177,6 +193,7 @@ impl Default for TrainConfig {
             clip_grad: None,
             ema: None,
             ema_warmup: false,
+            ema_statistics: None,
             non_finite: NonFinite::default(),
             max_non_finite: 10,
             eval_every: Interval::Epochs(1.0),

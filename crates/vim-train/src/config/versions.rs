@@ -13,7 +13,7 @@ pub const OLDEST: u64 = 1;
 
 /// The steps from [`OLDEST`] to [`VERSION`], one from each version to the next: each writes, where
 /// a file says nothing, the keys that express what the older version meant.
-const STEPS: [fn(&mut Table); (VERSION - OLDEST) as usize] = [held_out_by_the_run];
+const STEPS: [fn(&mut Table); (VERSION - OLDEST) as usize] = [as_version_1_did];
 
 const VAL_FRACTION: &str = "data.val_fraction";
 const VAL_SEED: &str = "data.val_seed";
@@ -21,14 +21,45 @@ const VAL_RULE: &str = "data.val_rule";
 const RUN_SEED: &str = "run.seed";
 /// How version 1 rounded the numbers of held-out images.
 const ROUNDED: &str = "rounded";
+/// Where version 1 let the patch embedding start: every record of a later one has the key.
+const PATCH_INIT: (&str, &str) = ("model.patch_init", "truncated");
+/// Whose mean colour version 1 filled with: records have the key where it makes a difference.
+const FILL: (&str, &str) = ("augment.fill", "imagenet");
+/// Whose running statistics version 1 gave an average: likewise.
+const EMA_STATISTICS: (&str, &str) = ("train.ema_statistics", "model");
 
-/// From 1 to 2: held-out images have a seed of their own, and leave each class a training image.
-fn held_out_by_the_run(table: &mut Table) {
+/// From 1 to 2: held-out images have a seed of their own, and leave each class a training image;
+/// patches start as in the original, RandAugment fills with the mean that normalises, and running
+/// statistics are averaged.
+fn as_version_1_did(table: &mut Table) {
     let seed = table.get("run").and_then(|run| run.get("seed")).cloned();
-    let Some(Value::Table(data)) = table.get_mut("data") else { return };
-    if data.get("val_fraction").is_some_and(holds_out) {
+    if let Some(Value::Table(data)) = table.get_mut("data")
+        && data.get("val_fraction").is_some_and(holds_out)
+    {
         data.entry("val_seed").or_insert_with(|| seed.unwrap_or(Value::Integer(0)));
         data.entry("val_rule").or_insert_with(|| ROUNDED.into());
+    }
+    set_default(table, PATCH_INIT);
+    let says = |section: &str, key: &str, value: &str| {
+        let found = table.get(section).and_then(|section| section.get(key));
+        found.and_then(Value::as_str) == Some(value)
+    };
+    if says("data", "normalize", "dataset") && !says("augment", "auto_augment", "") {
+        set_default(table, FILL);
+    }
+    let is_segmenter = table.get("task").and_then(Value::as_str) == Some("segmentation");
+    if is_segmenter && table.get("train").is_some_and(|train| train.get("ema").is_some()) {
+        set_default(table, EMA_STATISTICS);
+    }
+}
+
+/// Writes the value of a key in a section, unless there is one.
+fn set_default(table: &mut Table, (key, value): (&str, &str)) {
+    let (section, name) = key.split_once('.').expect("invariant: a key has a section");
+    let section = table.entry(section).or_insert_with(|| Table::new().into());
+    // What is no section is left for the decoder to refuse.
+    if let Value::Table(section) = section {
+        section.entry(name).or_insert_with(|| value.into());
     }
 }
 
@@ -69,19 +100,25 @@ pub(crate) fn canonical(mut values: BTreeMap<String, Value>) -> BTreeMap<String,
         values.remove(VAL_RULE);
         values.remove(VAL_SEED);
     }
+    for (key, old) in [PATCH_INIT, FILL, EMA_STATISTICS] {
+        if values.get(key).and_then(Value::as_str) == Some(old) {
+            values.remove(key);
+        }
+    }
     values
 }
 
-/// The version in whose words [canonical] values mean what they do; [`VERSION`] where it
-/// makes no difference.
+/// The version in whose words [canonical] values, of all keys, mean what they do.
 pub(crate) fn meant_version(values: &BTreeMap<String, Value>) -> u64 {
     let holds_out = values.get(VAL_FRACTION).is_some_and(holds_out);
-    if holds_out && !values.contains_key(VAL_SEED) { 1 } else { VERSION }
+    let is_old =
+        (holds_out && !values.contains_key(VAL_SEED)) || !values.contains_key(PATCH_INIT.0);
+    if is_old { 1 } else { VERSION }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::dotted;
+    use super::super::{Config, dotted_values};
     use super::*;
 
     fn upgraded(text: &str) -> Table {
@@ -94,20 +131,45 @@ mod tests {
         assert_eq!(upgraded(text), expected.parse().unwrap(), "{text}");
     }
 
+    /// What the step adds to every file.
+    const MODEL: &str = "model = { patch_init = \"truncated\" }";
+
     #[test]
     fn version_1_held_images_out_by_the_runs_seed() {
+        let rounded = |data: &str, run: &str, fraction: &str, seed: u64| {
+            same(
+                &format!("version = 1\n{run}\ndata = {{ {fraction}{data} }}"),
+                &format!(
+                    "version = 2\n{MODEL}\n{run}\ndata = {{ {fraction}, val_seed = {seed}, \
+                     val_rule = \"rounded\" }}"
+                ),
+            );
+        };
+        rounded("", "run.seed = 3", "val_fraction = 0.1", 3);
+        rounded("", "", "val_fraction = 0.1", 0);
+        rounded(", val_seed = 7", "run.seed = 3", "val_fraction = 0.1", 7);
+    }
+
+    #[test]
+    fn version_1_started_filled_and_averaged_otherwise() {
+        same("version = 1", &format!("version = 2\n{MODEL}"));
+        let dataset = "data.normalize = \"dataset\"\n";
         same(
-            "version = 1\nrun.seed = 3\ndata.val_fraction = 0.1",
-            "version = 2\nrun.seed = 3\ndata = { val_fraction = 0.1, val_seed = 3, val_rule = \"rounded\" }",
+            &format!("version = 1\n{dataset}"),
+            &format!("version = 2\n{MODEL}\n{dataset}augment.fill = \"imagenet\""),
         );
+        let segmenter = "task = \"segmentation\"\ntrain = { ema = 0.9";
         same(
-            "version = 1\ndata.val_fraction = 0.1",
-            "version = 2\ndata = { val_fraction = 0.1, val_seed = 0, val_rule = \"rounded\" }",
+            &format!("version = 1\n{segmenter} }}"),
+            &format!("version = 2\n{MODEL}\n{segmenter}, ema_statistics = \"model\" }}"),
         );
-        same(
-            "version = 1\nrun.seed = 3\ndata = { val_fraction = 0.1, val_seed = 7 }",
-            "version = 2\nrun.seed = 3\ndata = { val_fraction = 0.1, val_seed = 7, val_rule = \"rounded\" }",
-        );
+        // What is written counts.
+        let written = "task = \"segmentation\"\nmodel.patch_init = \"timm\"\n\
+                       data.normalize = \"dataset\"\naugment.fill = \"dataset\"\n\
+                       train.ema = 0.9\ntrain.ema_statistics = \"averaged\"";
+        same(&format!("version = 1\n{written}"), &format!("version = 2\n{written}"));
+        // A section that is none is left to the decoder.
+        same("version = 1\nmodel = 3", "version = 2\nmodel = 3");
     }
 
     #[test]
@@ -117,31 +179,82 @@ mod tests {
             let table = upgraded(&format!("version = 1\n{rest}"));
             assert!(!table["data"].as_table().unwrap().contains_key("val_seed"), "{fraction}");
         }
-        same("version = 1\nrun.seed = 3", "version = 2\nrun.seed = 3");
-        for text in
-            ["", "run.seed = 3\ndata.val_fraction = 0.1", "version = 2\ndata.val_fraction = 0.1"]
-        {
+        for rest in [
+            "data.normalize = \"imagenet\"\ntrain.ema = 0.9",
+            "data.normalize = \"dataset\"\naugment.auto_augment = \"\"",
+            "task = \"segmentation\"\ntrain.epochs = 3",
+        ] {
+            same(&format!("version = 1\n{rest}"), &format!("version = 2\n{MODEL}\n{rest}"));
+        }
+        for text in [
+            "",
+            "run.seed = 3\ndata.val_fraction = 0.1",
+            "version = 2\ndata = { val_fraction = 0.1, normalize = \"dataset\" }\ntrain.ema = 0.9",
+        ] {
             same(text, text);
         }
     }
 
     #[test]
     fn what_means_the_same_is_the_same() {
-        let of = |text: &str| canonical(dotted(text.parse::<Table>().unwrap()));
+        // As records have it: with every effective key.
+        let of = |text: &str| canonical(dotted_values(&Config::from_toml(text).unwrap()));
         let old = of("version = 1\nrun.seed = 3\ndata.val_fraction = 0.1");
-        let new = |seed: u64, rule: &str| {
+        let new = |seed: u64, rule: &str, start: &str| {
             of(&format!(
-                "version = 2\nrun.seed = 3\ndata = {{ val_fraction = 0.1, val_seed = {seed}{rule} }}"
+                "version = 2\nrun.seed = 3\nmodel.patch_init = {start:?}\n\
+                 data = {{ val_fraction = 0.1, val_seed = {seed}{rule} }}"
             ))
         };
         let rounded = ", val_rule = \"rounded\"";
-        assert_eq!(new(3, rounded), old);
+        assert_eq!(new(3, rounded, "truncated"), old);
         assert_eq!(meant_version(&old), 1);
-        for other in [new(0, rounded), new(3, ""), new(0, "")] {
+        for other in [new(0, rounded, "timm"), new(3, "", "timm"), new(0, "", "timm")] {
             assert_ne!(other, old);
             assert_eq!(meant_version(&other), VERSION);
         }
-        assert_eq!(of("version = 2\nrun.seed = 3"), of("version = 1\nrun.seed = 3"));
-        assert_eq!(meant_version(&of("run.seed = 3")), VERSION);
+        for mixed in [new(3, rounded, "timm"), new(0, "", "truncated")] {
+            assert_ne!(mixed, old);
+            assert_eq!(meant_version(&mixed), 1);
+        }
+        let (old, new) = (of("version = 1\nrun.seed = 3"), of("version = 2\nrun.seed = 3"));
+        assert_ne!(old, new, "they start otherwise");
+        assert_eq!((meant_version(&old), meant_version(&new)), (1, VERSION));
+        assert!(!old.contains_key("model.patch_init"));
+    }
+
+    #[test]
+    fn keys_of_version_2_are_recorded_where_they_make_a_difference() {
+        let of = |text: &str| dotted_values(&Config::from_toml(text).unwrap());
+        let dataset = "[data]\ndataset = \"cifar10\"\npath = \"x\"\nnormalize = \"dataset\"\n";
+        let deit = format!("{dataset}[augment]\npreset = \"deit\"\n");
+        for (text, fill) in [
+            (dataset.to_owned(), None),
+            (deit.replace("normalize", "# normalize"), None),
+            (deit.clone(), Some("dataset")),
+            (format!("{deit}fill = \"imagenet\"\n"), Some("imagenet")),
+            (format!("version = 1\n{deit}"), Some("imagenet")),
+            // Of a folder's images no other mean is known.
+            (deit.replace("cifar10", "folder"), None),
+        ] {
+            let values = of(&text);
+            assert_eq!(values.get(FILL.0).and_then(Value::as_str), fill, "{text}");
+            let is_old = fill != Some("dataset");
+            assert_eq!(canonical(values).contains_key(FILL.0), !is_old, "{text}");
+        }
+        for (version, task, ema, statistics) in [
+            (2, "segmentation", "train.ema = 0.9\n", Some("averaged")),
+            (1, "segmentation", "train.ema = 0.9\n", Some("model")),
+            (1, "segmentation", "", None),
+            (2, "classification", "train.ema = 0.9\n", None),
+            (1, "detection", "train.ema = 0.9\n", None),
+        ] {
+            let text = format!("version = {version}\ntask = {task:?}\n{ema}");
+            let found = of(&text);
+            let found = found.get(EMA_STATISTICS.0).and_then(Value::as_str);
+            assert_eq!(found, statistics, "{text}");
+        }
+        let without = Config::from_toml("train.ema_statistics = \"model\"").unwrap_err();
+        assert!(without.to_string().contains("no effect without train.ema"), "{without}");
     }
 }

@@ -20,6 +20,7 @@ pub fn training(config: &Config, size: ImageSize, comm: &Comm) -> LoaderConfig {
         prefetch: config.data.prefetch,
         shards: Shards::of_rank(comm.rank(), comm.size(), of),
         on_bad: config.data.bad_train.into(),
+        fill: config.data.fill(&config.augment),
         ..LoaderConfig::training(
             batch,
             sides(size),

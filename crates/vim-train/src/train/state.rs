@@ -1,19 +1,21 @@
 //! The state of training, in memory and in a checkpoint's files.
 
-use std::mem;
+mod ema;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
-use vim_kernels::{FlatParams, moving_average, supports_multi_tensor};
+use vim_kernels::{FlatParams, supports_multi_tensor};
 use vim_model::{NamedArrays, PendingArrays, load_module};
 use vim_run::checkpoint::{Checkpoint, State, Weights};
 use vim_torch::{ReadError, read_safetensors};
 
-use super::optim::{AdamW, Moments, ParamGroup, flat_values, with_flat_values};
-use crate::config::{Config, TrainConfig};
+use super::optim::{AdamW, Moments, ParamGroup};
+use crate::config::Config;
 use crate::error::Error;
 use crate::task::Objective;
 use crate::weights::WeightsError;
+
+pub use ema::Ema;
 
 /// Name of the optimizer's file in a checkpoint.
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -68,15 +70,16 @@ impl<M: Module> TrainState<M> {
         source: &str,
     ) -> Result<Self, Error> {
         let model = self.model.take().expect("invariant: taken only within a step");
-        let bytes = checkpoint.take(Weights::Model.file())?;
-        let model = model_from_bytes(model, &bytes, source)?;
-        let moments = checkpoint.take(OPTIMIZER)?;
-        let optimizer = optimizer_from_bytes(self.optimizer, &moments, device, source)?;
+        // First: clones share their running statistics, which those of the model then replace.
         if self.ema.is_some() {
             let average = checkpoint.take(Weights::Ema.file())?;
             let average = model_from_bytes(model.clone(), &average, source)?;
             self.ema = Ema::new(&config.train, &average);
         }
+        let bytes = checkpoint.take(Weights::Model.file())?;
+        let model = model_from_bytes(model, &bytes, source)?;
+        let moments = checkpoint.take(OPTIMIZER)?;
+        let optimizer = optimizer_from_bytes(self.optimizer, &moments, device, source)?;
         Ok(Self { model: Some(model), optimizer, counters: checkpoint.state, ..self })
     }
 
@@ -116,83 +119,6 @@ impl<M: Module> TrainState<M> {
         let ema = self.ema.as_ref().map(|ema| NamedArrays::of(&ema.model(self.model())));
         files.extend(ema.map(|ema| (Weights::Ema.file(), ema)));
         files
-    }
-}
-
-/// The average of the weights, always in f32; starts as the initial weights.
-///
-/// # Source
-///
-/// timm 0.4.12's `ModelEma`, which the original keeps at 0.99996; the warm-up is TensorFlow's
-/// `ExponentialMovingAverage` with `num_updates`.
-#[derive(Clone, Debug)]
-pub struct Ema {
-    decay: f64,
-    warmup: bool,
-    averages: Averages,
-}
-
-/// One tensor per parameter, or one for all.
-#[derive(Clone, Debug)]
-enum Averages {
-    Each(Vec<Tensor<1>>),
-    Packed(Box<(FlatParams, Tensor<1>)>),
-}
-
-impl Averages {
-    /// One tensor per parameter.
-    fn each(self) -> Vec<Tensor<1>> {
-        match self {
-            Self::Each(averages) => averages,
-            Self::Packed(packed) => packed.0.parts(&packed.1),
-        }
-    }
-}
-
-impl Ema {
-    /// The average of `train.ema`, if set, starting from `model`.
-    pub fn new<M: Module>(train: &TrainConfig, model: &M) -> Option<Self> {
-        let decay = train.ema?;
-        let averages = Averages::Each(flat_values(model));
-        Some(Self { decay, warmup: train.ema_warmup, averages })
-    }
-
-    /// Adds the weights after the `updates`-th optimizer step to the average.
-    pub fn update<M: Module>(&mut self, model: &M, updates: u64) {
-        // Taken, because a second reference would prevent updates in place.
-        let averages = mem::replace(&mut self.averages, Averages::Each(Vec::new())).each();
-        let decay = self.decay_at(updates);
-        let pairs = averages.into_iter().zip(flat_values(model));
-        let averages =
-            pairs.map(|(average, value)| average.mul_scalar(decay) + value.mul_scalar(1.0 - decay));
-        self.averages = Averages::Each(averages.collect());
-    }
-
-    /// [`Self::update`] with packed weights, for devices with
-    /// [multi-tensor kernels](vim_kernels::supports_multi_tensor). Changes nothing where
-    /// `square_norm`, the squared gradient norm, `[1]`, is not finite.
-    pub fn update_packed(
-        &mut self,
-        (packing, value): (&FlatParams, &Tensor<1>),
-        updates: u64,
-        square_norm: Tensor<1>,
-    ) {
-        let average = match &self.averages {
-            Averages::Each(averages) => packing.pack(averages.clone()),
-            Averages::Packed(packed) => packed.1.clone(),
-        };
-        let average = moving_average(average, value.clone(), square_norm, self.decay_at(updates));
-        self.averages = Averages::Packed(Box::new((packing.clone(), average)));
-    }
-
-    fn decay_at(&self, updates: u64) -> f64 {
-        let updates = updates as f64;
-        if self.warmup { self.decay.min((1.0 + updates) / (10.0 + updates)) } else { self.decay }
-    }
-
-    /// `model` with the average in place of its weights, for evaluation.
-    pub fn model<M: Module>(&self, model: &M) -> M {
-        with_flat_values(model.clone(), self.averages.clone().each()).valid()
     }
 }
 

@@ -117,7 +117,9 @@ impl<M: Module> TrainState<M> {
         let model = self.optimizer.step(model, gradients, clip, lr);
         if let Some(ema) = &mut self.ema {
             match self.optimizer.packed().zip(guard) {
-                Some((weights, guard)) => ema.update_packed(weights, self.optimizer.steps, guard),
+                Some((weights, guard)) => {
+                    ema.update_packed(&model, weights, self.optimizer.steps, guard);
+                }
                 None => ema.update(&model, self.optimizer.steps),
             }
         }

@@ -67,6 +67,7 @@ fn what_an_older_version_meant_has_it_for_an_origin() {
     let lines = [
         "version = 2  # version 1",
         "seed = 3  # x.toml:3",
+        "patch_init = \"truncated\"  # version 1",
         "val_fraction = 0.1  # x.toml:5",
         "val_seed = 3  # version 1",
         "val_rule = \"rounded\"  # version 1",

@@ -126,6 +126,29 @@ fn a_device_on_the_command_line_is_over_the_configurations() {
 }
 
 #[test]
+fn top_5_of_four_classes_is_not_measured() {
+    let bench = Bench::new();
+    let four = ["--set", "data.shapes.textures=1"];
+    assert_code(&bench.train("a", &[&four[..], &["--set", "train.epochs=1"]].concat()), 0);
+    let records = bench.records("a", "eval");
+    assert!(records.len() > 1);
+    for record in &records {
+        assert!(record["top1"].is_f64() && record.get("top5").is_none(), "{record}");
+    }
+    let scores = bench.scores("a", &four);
+    assert!(scores["top1"].is_f64() && scores.get("top5").is_none(), "{scores}");
+    let printed = stdout(&bench.eval("a", &four));
+    assert!(printed.contains("top-1") && !printed.contains("top-5"), "{printed}");
+    // The classes of a table are as many as there are.
+    let file = bench.folder("out.csv");
+    let path = file.display().to_string();
+    assert_code(&bench.eval("a", &[&four[..], &["--predictions", &path]].concat()), 0);
+    let table = fs::read_to_string(&file).unwrap();
+    let first: Vec<&str> = table.lines().nth(1).unwrap().split(',').collect();
+    assert_eq!(first[5].split(' ').count(), 4, "{table}");
+}
+
+#[test]
 fn predictions_agree_with_the_scores() {
     let bench = Bench::new();
     assert_code(&bench.train("a", &["--steps", "4"]), 0);

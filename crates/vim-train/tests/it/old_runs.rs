@@ -118,6 +118,18 @@ fn weights_of_then_know_what_they_were_trained_for() {
 }
 
 #[test]
+fn what_starts_anew_under_version_1_ends_in_the_same_bytes() {
+    let old = Old::new();
+    for task in ["classification", "segmentation", "detection"] {
+        let file = format!("{task}.toml");
+        let train = ["train", &file];
+        let sets = set(&["version=1", "run.root=anew", &format!("run.name={task}")]);
+        assert_code(&old.run(&[&train[..], &sets].concat()), 0);
+        old.assert_as_then(&format!("anew/{task}"), task);
+    }
+}
+
+#[test]
 fn the_same_file_without_a_version_is_another_run() {
     let old = Old::new();
     for task in ["classification", "segmentation", "detection"] {
@@ -125,13 +137,15 @@ fn the_same_file_without_a_version_is_another_run() {
         let train = |more: &[&str]| {
             old.run(&[&["train", &file, "--resume", "auto", "--dry-run"], more].concat())
         };
-        let differs = ["data.val_seed (recorded 3, now 0)", "data.val_rule (recorded \"rounded\""];
+        let starts = "model.patch_init (recorded \"truncated\", now \"timm\")";
+        let differs =
+            ["data.val_seed (recorded 3, now 0)", "data.val_rule (recorded \"rounded\"", starts];
         assert_says(&train(&[]), 78, &differs);
         assert_says(&train(&set(&["version=2"])), 78, &differs);
         assert_code(&train(&set(&["version=1"])), 0);
-        // With nothing held out, the version makes no difference.
+        // With nothing held out, it starts otherwise.
         let none = train(&set(&["data.val_fraction=0"]));
-        assert_says(&none, 78, &["data.val_fraction (recorded 0.25, now 0"]);
+        assert_says(&none, 78, &["data.val_fraction (recorded 0.25, now 0", starts]);
     }
 }
 
@@ -145,6 +159,7 @@ fn a_sweep_is_finished_under_its_ids() {
     let command = ["sweep", "plan", "study.toml"];
     let refused = [
         "data.val_seed (planned not set, now 0)",
+        "model.patch_init (planned not set, now \"timm\")",
         "the plan is of version 1, and the file of version 2: write `version = 1` in study.toml",
         "--fresh",
     ];
@@ -162,7 +177,9 @@ fn a_sweep_is_finished_under_its_ids() {
     assert_says(&old.run(&command), 0, &["2 finished; nothing new"]);
     assert_eq!(old.read(plan), planned);
     let frozen = old.read("runs/study/configs/340312bafd.toml");
-    for line in ["version = 2", "val_seed = 2", "val_rule = \"rounded\""] {
+    let meant =
+        ["version = 2", "val_seed = 2", "val_rule = \"rounded\"", "patch_init = \"truncated\""];
+    for line in meant {
         assert!(frozen.lines().any(|found| found == line), "{line} is not in\n{frozen}");
     }
     assert_says(&old.run(&["sweep", "run", "study.toml"]), 0, &["0 runs to train, 2 finished"]);
@@ -203,15 +220,18 @@ fn ids_are_those_that_were_planned() {
         let ids = |sets: &[&str]| -> Vec<String> {
             old.ids("other.toml", sets).into_iter().map(|(id, _)| id).collect()
         };
-        for version in [&[][..], &["version=1"], &["version=2"]] {
-            assert_eq!(ids(&[version, &["data.val_fraction=0"]].concat()), none, "{task}");
+        let truncated = "model.patch_init=truncated";
+        for meant in [&["version=1"][..], &[truncated], &["version=2", truncated]] {
+            assert_eq!(ids(&[meant, &["data.val_fraction=0"]].concat()), none, "{task}");
         }
         assert_eq!(ids(&["version=1"]), quarter, "{task}");
-        // Other images are held out: other runs.
-        let now = ids(&[]);
-        assert!(now.iter().all(|id| !quarter.contains(&id.as_str())), "{task}");
+        // They start otherwise, and other images are held out: other runs.
+        for (sets, then) in [(&["data.val_fraction=0"][..], none), (&[], quarter)] {
+            let now = ids(sets);
+            assert!(now.iter().all(|id| !then.contains(&id.as_str())), "{task}");
+        }
         // The seed that version 1 took from the run, written out, is the same run.
-        let same = ["data.val_seed=3", "data.val_rule=rounded"];
+        let same = ["data.val_seed=3", "data.val_rule=rounded", truncated];
         let written = ids(&same);
         assert_eq!((&written[1], &written[3]), (&quarter[1].to_owned(), &quarter[3].to_owned()));
         assert!(written[0] != quarter[0] && written[2] != quarter[2], "{task}");

@@ -72,6 +72,59 @@ fn the_moving_average_is_kept_evaluated_and_chosen_where_it_is_better() {
 }
 
 #[test]
+fn running_statistics_are_averaged_unless_the_models_own_are_asked_for() {
+    let bench = Bench::of("crates/vim-train/tests/it/fixtures/segment.toml");
+    let train = |name: &str, sets: &[&str], more: &[&str]| {
+        let every = set(&["checkpoint.every=1st", "checkpoint.keep_last=30"]);
+        assert_code(&bench.train(name, &[&every[..], &set(sets), more].concat()), 0);
+    };
+    let saved = |name: &str, step: u64, file: &str| arrays(&bench.saved(name, step, file));
+    let is_statistic = |path: &str| path.contains(".running_");
+    train("averaged", &[], &[]);
+    train("own", &["train.ema_statistics=model"], &[]);
+    let (mut statistics, mut moved) = (0, 0.0_f64);
+    for step in 2..=12 {
+        let before = saved("averaged", step - 1, "ema.safetensors");
+        let model = saved("averaged", step, "model.safetensors");
+        let own = saved("own", step, "ema.safetensors");
+        for (path, after) in saved("averaged", step, "ema.safetensors") {
+            if !is_statistic(&path) {
+                assert_eq!(after, own[&path], "{path}: the weights are the same");
+                continue;
+            }
+            statistics += 1;
+            assert_eq!(own[&path], model[&path], "{path} at step {step}");
+            for (i, got) in after.into_iter().enumerate() {
+                let want = 0.9 * before[&path][i] + 0.1 * model[&path][i];
+                let allowed = 1e-6 * (1.0 + want.abs());
+                assert!((got - want).abs() < allowed, "{path} at step {step}: {got} {want}");
+                moved = moved.max((got - model[&path][i]).abs());
+            }
+        }
+    }
+    assert!(statistics > 0 && moved > 1e-3, "{statistics} that lag behind by {moved}");
+    let scores = |name: &str, weights: &str| -> Vec<Value> {
+        let of = |record: &Value| record["weights"] == weights && record["split"] == "val";
+        bench.records(name, "eval").into_iter().filter(of).collect()
+    };
+    assert_eq!(scores("averaged", "model"), scores("own", "model"));
+    assert_ne!(scores("averaged", "ema"), scores("own", "ema"));
+
+    // A file of version 1 means the model's own, and goes on with them.
+    train("then", &["version=1"], &[]);
+    for more in [&["--steps", "5"][..], &["--resume", "auto"]] {
+        train("parts", &["version=1"], more);
+    }
+    for file in ["model.safetensors", "ema.safetensors"] {
+        assert_eq!(bench.saved("then", 12, file), bench.saved("parts", 12, file), "{file}");
+    }
+    let (average, model) =
+        (saved("then", 12, "ema.safetensors"), saved("then", 12, "model.safetensors"));
+    let mut own = average.iter().filter(|(path, _)| is_statistic(path));
+    assert!(own.all(|(path, values)| *values == model[path]));
+}
+
+#[test]
 fn the_moving_average_survives_a_pause_to_the_bit() {
     let bench = Bench::new();
     let sets = set(&["train.ema=0.99", "train.ema_warmup=true"]);

@@ -23,6 +23,7 @@ use strum::{Display, EnumString, VariantArray};
 use super::resize::{EVAL_CROP, SMALL, covered};
 use super::{Op, SamplePlan};
 use crate::rng;
+use crate::statistics::Normalize;
 
 pub use mix::{MixKey, MixPlan, cutmix_box, label_smoothing_loss, mixed_targets, soft_target_loss};
 pub use rand_augment::{AutoAugment, RandAugment};
@@ -155,6 +156,11 @@ pub struct Recipe {
     /// mstd, n operations (2), stronger with magnitude (inc), their weights (w0, left out: equal).
     /// `""` for none.
     pub auto_augment: AutoAugment,
+    /// Whose mean colour pixels have that RandAugment moves in from outside the image:
+    /// `"imagenet"`'s or the `"dataset"`'s. Left out: that of `data.normalize`; in configurations
+    /// of version 1, ImageNet's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fill: Option<Normalize>,
     /// Largest change of brightness, contrast and saturation, as a share. As in the original it is
     /// made only where `auto_augment` is `""`.
     pub color_jitter: f64,
@@ -203,6 +209,7 @@ impl Default for Recipe {
             ratio: None,
             hflip: 0.5,
             auto_augment: AutoAugment::Off,
+            fill: None,
             color_jitter: 0.0,
             three_augment: false,
             erase_prob: 0.0,
@@ -285,6 +292,7 @@ impl Recipe {
         Self {
             scale: resized.then(|| self.scale()),
             ratio: resized.then(|| self.ratio()),
+            fill: self.fill.filter(|_| self.auto_augment != AutoAugment::Off),
             cutmix: self.cutmix_minmax.is_none().then(|| self.cutmix()),
             ..self.clone()
         }

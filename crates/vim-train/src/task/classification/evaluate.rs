@@ -14,8 +14,12 @@ use crate::task::{Evaluation, batches, share};
 /// Share of images whose class has the largest logit.
 pub const TOP1: ScoreKind = ScoreKind::share("top1", "top-1");
 
+/// Share of images whose class is among the five of the largest logits. Of fewer classes it would
+/// be 1, and is not measured.
+const TOP5: ScoreKind = ScoreKind::share("top5", "top-5");
+
 /// Mean cross-entropy without smoothing, top-1, and top-5.
-pub const SCORES: &[ScoreKind] = &[ScoreKind::LOSS, TOP1, ScoreKind::share("top5", "top-5")];
+pub const SCORES: &[ScoreKind] = &[ScoreKind::LOSS, TOP1, TOP5];
 
 /// Evaluates `model` on `split`; `None` if a rank was asked to stop meanwhile.
 ///
@@ -74,9 +78,10 @@ pub fn evaluate(
     // In the split's order, so that the bits are those of one rank.
     let loss: f64 = images.iter().fold(0.0, |sum, image| sum + f64::from_bits(image.nll));
     let top = |most: usize| images.iter().filter(|image| image.rank < most).count() as f64;
-    let numbers = [loss / count, top(1) / count, top(5) / count];
-    let names = SCORES.iter().map(|kind| kind.name);
-    Ok(Some(Evaluation { scores: names.zip(numbers).collect(), images: images.len() }))
+    let top5 = (model.config().num_classes >= 5).then(|| (TOP5.name, top(5) / count));
+    let numbers = [(ScoreKind::LOSS.name, loss / count), (TOP1.name, top(1) / count)];
+    let scores = numbers.into_iter().chain(top5).collect();
+    Ok(Some(Evaluation { scores, images: images.len() }))
 }
 
 /// An image's part in the scores.

@@ -236,7 +236,7 @@ fn what_is_packed_is_updated_saved_and_averaged_as_each_is() {
         let clip = Clip::To { square_norm: square_norm.clone(), limit };
         packed = of_packed.step(packed, there, clip, lr);
         let weights = of_packed.packed().expect("packed by the step");
-        averages[1].update_packed(weights, of_packed.steps, square_norm);
+        averages[1].update_packed(&packed, weights, of_packed.steps, square_norm);
         if step == 2 {
             // The optimizer is restored from a file.
             let bytes = optimizer_to_bytes(&of_packed);
@@ -264,6 +264,6 @@ fn what_is_packed_is_updated_saved_and_averaged_as_each_is() {
     let clip = Clip::To { square_norm: square_norm.clone(), limit: None };
     packed = of_packed.step(packed, there, clip, 0.1);
     let weights = of_packed.packed().expect("packed by the step");
-    averages[1].update_packed(weights, of_packed.steps, square_norm);
+    averages[1].update_packed(&packed, weights, of_packed.steps, square_norm);
     assert_eq!([values(&packed), values(&averages[1].model(&packed))], before);
 }

@@ -1,10 +1,14 @@
 //! The moving average against its formula.
 
+use burn::module::{Param, RunningState};
 use burn::tensor::{Device, Tensor};
+use vim_dense::BatchNorm;
 use vim_model::Vim;
 
 use super::*;
-use crate::config::TrainConfig;
+use crate::config::{EmaStatistics, TrainConfig};
+#[cfg(feature = "wgpu")]
+use crate::train::optim::flat_values;
 use crate::train::optim::tests::{self as optim_tests, small_on};
 
 fn small(seed: u64) -> Vim {
@@ -59,4 +63,65 @@ fn the_average_is_evaluated_and_the_model_trains_on() {
         model.forward(images.clone()).unwrap().into_data().iter().collect()
     };
     assert_eq!(logits(&ema.model(&model)), logits(&other.valid()));
+}
+
+/// Means and variances of a model's three states.
+const STATISTICS: [(f32, f32); 3] = [(0.0, 1.0), (4.0, 2.0), (8.0, 5.0)];
+
+/// A batch normalization whose running statistics are these.
+fn normalization(device: &Device, (mean, variance): (f32, f32)) -> BatchNorm {
+    let number = |value: f32| Tensor::<1>::from_floats([value], &device.clone().autodiff());
+    BatchNorm {
+        weight: Param::from_tensor(number(1.0)),
+        bias: Param::from_tensor(number(0.0)),
+        running_mean: RunningState::new(number(mean)),
+        running_var: RunningState::new(number(variance)),
+    }
+}
+
+fn statistics(model: &BatchNorm) -> [f32; 2] {
+    [&model.running_mean, &model.running_var].map(|state| state.value_sync().into_scalar::<f32>())
+}
+
+#[test]
+fn running_statistics_are_averaged_as_the_weights_are() {
+    let models = STATISTICS.map(|numbers| normalization(&Device::flex(), numbers));
+    for (kept, expected) in [
+        // 0.75 · (0.75 · 0 + 0.25 · 4) + 0.25 · 8, and likewise of 1, 2 and 5.
+        (None, [2.75, 2.1875]),
+        (Some(EmaStatistics::Averaged), [2.75, 2.1875]),
+        (Some(EmaStatistics::Model), [8.0, 5.0]),
+    ] {
+        let train = TrainConfig { ema: Some(0.75), ema_statistics: kept, ..TrainConfig::default() };
+        let mut ema = Ema::new(&train, &models[0]).unwrap();
+        ema.update(&models[1], 1);
+        ema.update(&models[2], 2);
+        assert_eq!(statistics(&ema.model(&models[2])), expected, "{kept:?}");
+        // Copies of a model share its statistics: these are still its own.
+        assert_eq!(statistics(&models[2]), [8.0, 5.0], "{kept:?}");
+    }
+}
+
+// On a GPU, or one in software, where the weights and the statistics of a model are packed.
+#[cfg(feature = "wgpu")]
+#[test]
+fn packed_statistics_are_averaged_unless_a_step_is_not_finite() {
+    use burn::tensor::DeviceKind;
+
+    let device = Device::wgpu(DeviceKind::DefaultDevice);
+    let models = STATISTICS.map(|numbers| normalization(&device, numbers));
+    let train = TrainConfig { ema: Some(0.75), ..TrainConfig::default() };
+    let mut ema = Ema::new(&train, &models[0]).unwrap();
+    for (model, norm, expected) in [
+        (&models[1], 1.0, [1.0, 1.25]),
+        (&models[2], f32::NAN, [1.0, 1.25]),
+        (&models[2], 1.0, [2.75, 2.1875]),
+    ] {
+        let values = flat_values(model);
+        let packing = FlatParams::of(&values);
+        let weights = packing.pack(values);
+        let square_norm = Tensor::from_floats([norm], &device);
+        ema.update_packed(model, (&packing, &weights), 1, square_norm);
+        assert_eq!(statistics(&ema.model(model)), expected, "{norm}");
+    }
 }

@@ -52,6 +52,7 @@ model          model.flip_ratio = 1.0
 model          model.layer_pairs = true
 model          ssm.a = "full"
 -              model.preset = "small"
+-              model.patch_init = "truncated"
 -              model.dropout = 0.5
 -              model.drop_path = 0.7
 -              ssm.scan = "reference"
