@@ -265,7 +265,9 @@ fn recipe(name: &str) -> (Value, String) {
 
 #[test]
 fn recipes_of_the_original_do_as_its_code_does_or_say_where_not() {
-    for (size, more) in [("tiny", ""), ("small", ""), ("base", ""), ("tiny", "_finetune"), ("small", "_finetune")] {
+    for (size, more) in
+        [("tiny", ""), ("small", ""), ("base", ""), ("tiny", "_finetune"), ("small", "_finetune")]
+    {
         let name = format!("vim_{size}_imagenet{more}");
         let (config, header) = recipe(&name);
         assert_eq!(config["augment"]["order"], "reference", "{name}");
@@ -273,12 +275,15 @@ fn recipes_of_the_original_do_as_its_code_does_or_say_where_not() {
         // Weights to start from bring their bias.
         let start = if more.is_empty() { "upstream_zero" } else { "inverse_softplus" };
         assert_eq!(config["ssm"]["dt_b_init"], start, "{name}");
-        assert_parts(&header, &["Differs:", "the last weights are tested, where the original keeps"]);
+        let last = "the last weights are tested, where the original keeps";
+        assert_parts(&header, &["Differs:", last]);
     }
     // A study's seeds vary in the order, too.
-    let (study, _) = recipe("ablation/imagenet");
-    assert_eq!(study["augment"]["order"], "keyed");
-    assert_eq!(study["ssm"]["dt_b_init"], "upstream_zero");
+    let study = repository("configs/ablation/imagenet.toml");
+    for (key, expected) in [("augment.order", "keyed\n"), ("ssm.dt_b_init", "upstream_zero\n")] {
+        let output = run(&["config", "get", study.to_str().unwrap(), key]);
+        assert_eq!(stdout(&output), expected, "{key}: {}", stderr(&output));
+    }
 
     for (name, shards, rope) in [
         ("vim_tiny_ade20k_60k", Value::from(4), "none"),
@@ -300,7 +305,7 @@ fn recipes_of_the_original_do_as_its_code_does_or_say_where_not() {
             assert_eq!(header.contains("train.init_allow=[\"model\"]"), rope == "both", "{name}");
         }
         let published = train["init"].as_str().unwrap().contains("midclstok");
-        assert_eq!(published, rope == "none", "{name}: the published weights have no rotary positions");
+        assert_eq!(published, rope == "none", "{name}: published weights have no rotary positions");
     }
 }
 
