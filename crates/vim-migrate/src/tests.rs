@@ -218,7 +218,8 @@ fn binary_cross_entropy_is_migrated_without_smoothing() {
 /// The start, the series, the order and the shards of the original are keys with their reason.
 #[test]
 fn what_the_originals_code_does_whatever_its_options_say() {
-    let distributed = format!("python -m torch.distributed.launch --nproc_per_node=8 {}", &PLAIN[7..]);
+    let distributed =
+        format!("python -m torch.distributed.launch --nproc_per_node=8 {}", &PLAIN[7..]);
     let migrated = read(&distributed, &[], None).unwrap();
     for line in [
         "dt_b_init = \"upstream_zero\"  # the original zeroes the reverse branch's dt bias",
