@@ -304,8 +304,8 @@ mod tests {
         }
     }
 
-    /// `scipy.optimize.brentq` of `nct.sf(t, n - 1, d * n**.5) + nct.cdf(-t, n - 1, d * n**.5) - .8`
-    /// with `t = scipy.stats.t.ppf(.975, n - 1)`.
+    /// `scipy.optimize.brentq` of `nct.sf(t, n - 1, d * n**.5) + nct.cdf(-t, n - 1, d * n**.5)`
+    /// less 0.8, with `t = scipy.stats.t.ppf(.975, n - 1)`.
     #[test]
     fn what_few_seeds_find_is_scipys() {
         assert_eq!((detectable(0), detectable(1)), (None, None));

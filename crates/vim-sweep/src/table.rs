@@ -137,7 +137,7 @@ pub fn verdict(summary: &Summary) -> Option<String> {
 /// What the column of detectable differences is.
 pub fn detectable_legend() -> String {
     format!(
-        "detectable: the smallest true difference that so many seeds, whose differences deviate as \
+        "detectable: the smallest true difference that this number of seeds, whose differences deviate as \
          these do, would show by a p below {LEVEL} in {:.0} % of such studies.",
         100.0 * POWER
     )
