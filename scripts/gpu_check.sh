@@ -70,7 +70,8 @@ if [ "$gpu" != cuda:0 ]; then export CUDA_VISIBLE_DEVICES=${gpu#cuda:}; gpu=cuda
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-tiny=(configs/vim_tiny_imagenet.toml --set data.dataset=shapes --set train.precision=bf16 --set devices.backend=cuda)
+# On one GPU, whose batch is one shard.
+tiny=(configs/vim_tiny_imagenet.toml --set data.dataset=shapes --set train.precision=bf16 --set devices.backend=cuda --set train.shards=1)
 shapes=(--set data.shapes.image_size=224 --set data.shapes.train=12800 --set data.shapes.val=256 --set data.shapes.test=256 --set train.batch_size=128 --set "run.root=$work/runs")
 
 start() {

@@ -10,4 +10,4 @@ pub use lines::{LineChart, Marks, Series, legend};
 pub use matrix::Matrix;
 pub use scale::{Scale, rounded};
 pub use style::SeriesStyle;
-pub use svg::{document, error_bar, escape, figure, grid_rows, line, path, text};
+pub use svg::{document, error_bar, escape, figure, fit, grid_rows, line, path, text, text_width};

@@ -81,7 +81,7 @@ fn step(low: f64, high: f64, count: usize) -> f64 {
 
 fn ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     let step = step(low, high, count);
-    let (first, last) = ((low / step).ceil() as i64, (high / step + 1e-9).floor() as i64);
+    let (first, last) = ((low / step - 1e-9).ceil() as i64, (high / step + 1e-9).floor() as i64);
     (first..=last).map(|number| number as f64 * step).collect()
 }
 
@@ -139,6 +139,9 @@ mod tests {
         assert_eq!(ticks(-1.2, 1.2, 4), [-1.0, 0.0, 1.0]);
         assert_eq!(rounded([0.13, 0.87], 4), (0.0, 1.0));
         assert_eq!(rounded([], 4), (0.0, 1.0));
+        // A range that begins on a round number begins on a tick: 0.55 / 0.05 is above 11 in f64.
+        let (low, high) = rounded([0.553, 0.746], 5);
+        assert!((ticks(low, high, 5)[0] - low).abs() < 1e-12, "{low}");
         let one = rounded([5.0], 4);
         assert!(one.0 < 5.0 && one.1 > 5.0, "{one:?}");
     }

@@ -41,6 +41,25 @@ pub fn text(class: &str, at: (f64, f64), anchor: &str, text: &str) -> String {
     )
 }
 
+/// About the width of a line of text in the fonts of figures, whose letters are `size` high; rather
+/// more than less, as labels are kept apart by it.
+pub fn text_width(text: &str, size: f64) -> f64 {
+    // From U+2E80 on there are letters of Chinese, Japanese and Korean, as wide as high.
+    text.chars().map(|letter| if letter < '\u{2e80}' { 0.65 } else { 1.05 } * size).sum()
+}
+
+/// `text`, or as much of its beginning before an ellipsis as is no wider than `width`.
+pub fn fit(text: &str, size: f64, width: f64) -> String {
+    if text_width(text, size) <= width {
+        return text.to_owned();
+    }
+    let mut short = text.to_owned();
+    while !short.is_empty() && text_width(&short, size) + text_width("…", size) > width {
+        short.pop();
+    }
+    short + "…"
+}
+
 /// A path through `points`.
 pub fn path(class: &str, points: &[(f64, f64)]) -> String {
     let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
@@ -93,6 +112,15 @@ pub fn document(width: f64, height: f64, label: &str, body: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_cut_to_its_width() {
+        assert!((text_width("bilinear", 10.0) - 52.0).abs() < 1e-9);
+        assert!((text_width("双线性", 10.0) - 31.5).abs() < 1e-9);
+        assert_eq!(fit("bilinear", 10.0, 52.1), "bilinear");
+        assert_eq!(fit("bilinear", 10.0, 39.1), "bilin…");
+        assert_eq!(fit("bilinear", 10.0, 0.0), "…");
+    }
 
     #[test]
     fn names_cannot_break_the_page() {

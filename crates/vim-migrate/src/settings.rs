@@ -74,7 +74,27 @@ impl ConfigBuilder {
         self.text("model.discretization", &found.discretization, "as the model's name says");
         self.whole("input-size", "model.image_size", 224)?;
         self.number("drop-path", "model.drop_path", Some(0.1))?;
-        self.number("drop", "model.dropout", None)
+        self.number("drop", "model.dropout", None)?;
+        self.ssm(&found.discretization);
+        Ok(())
+    }
+
+    /// Where the original's code differs from the defaults here, whatever its options say.
+    fn ssm(&mut self, method: &str) {
+        let why = "the original zeroes the reverse branch's dt bias";
+        self.text("ssm.dt_b_init", "upstream_zero", why);
+        // Under every method: the trainings of a study then differ in the method alone.
+        let why = "the original's truncations of foh, poly and highorder; others have none";
+        self.text("ssm.series", "taylor", why);
+        // In the same words for every method: a study has it once.
+        if method != "zoh" {
+            let note = "the original's kernels train every method by zoh's gradient, and by folder \
+                        in both branches, in one or in none: here it is both, by the exact \
+                        gradient. Its truncations of foh, poly and highorder have the wrong sign \
+                        where |delta·A| is above 3, as it is in the reverse branch at the start; \
+                        ssm.series = \"exact\" is the method itself (docs/original.md)";
+            self.launch.notes.push(note.to_owned());
+        }
     }
 
     fn data(&mut self) -> Result<(), MigrateError> {
@@ -185,6 +205,13 @@ impl ConfigBuilder {
             }
             Some(_) | None => {}
         }
+        if self.launch.is_distributed {
+            let why = "the original's samplers, by the epoch alone: one order for all seeds";
+            self.text("augment.order", "reference", why);
+        } else {
+            let why = "without torchrun main.py's order is one of PyTorch's own, by its seed";
+            self.text("augment.order", "keyed", why);
+        }
         Ok(())
     }
 
@@ -192,12 +219,14 @@ impl ConfigBuilder {
         self.whole("epochs", "train.epochs", 300)?;
         let (batch, comment) = self.batch()?;
         self.add("train.batch_size", batch.to_string(), comment);
-        if self.launch.processes > 1 {
+        let processes = self.launch.processes;
+        let why = "the script's GPUs: each mixes its part of the batch by a draw of its own";
+        self.add("train.shards", processes.to_string(), why);
+        if processes > 1 {
             self.launch.notes.push(format!(
                 "the script used {processes} GPUs: --set devices.gpus={processes} shares the batch \
-                 of {batch} among as many; one GPU takes it whole, or in N parts by \
-                 --set train.accumulate=N",
-                processes = self.launch.processes
+                 of {batch} among as many; one GPU computes its {processes} shards one after the \
+                 other, each in N parts by --set train.accumulate=N, with the same result"
             ));
         }
         let amp = self.last_of(&["if-amp", "amp", "no-amp"]);
@@ -212,11 +241,7 @@ impl ConfigBuilder {
             }
             None => self.text("train.precision", "f32", "no --if_amp"),
         }
-        if let Some(passed) = self.get("bce-loss") {
-            self.text("train.loss", "bce", &as_written(&passed));
-            self.add("train.bce_threshold", "0.0", "the original's");
-        }
-        self.number("smoothing", "train.label_smoothing", Some(0.1))?;
+        self.loss()?;
         self.number("clip-grad", "train.clip_grad", None)?;
         let ema = self.last_of(&["model-ema", "no-model-ema"]);
         if ema.is_none_or(|passed| passed.spec.name == "model-ema") {
@@ -239,6 +264,28 @@ impl ConfigBuilder {
             }
             None => self.drop(&passed, "only a shell knows that path: set train.init"),
         }
+        Ok(())
+    }
+
+    /// The loss and its targets. `--bce-loss` makes a target of 1 of whatever is above 0, which
+    /// under smoothing is every class: nothing would be learned.
+    fn loss(&mut self) -> Result<(), MigrateError> {
+        let Some(bce) = self.get("bce-loss") else {
+            return self.number("smoothing", "train.label_smoothing", Some(0.1));
+        };
+        self.text("train.loss", "bce", &as_written(&bce));
+        self.add("train.bce_threshold", "0.0", "the original's");
+        let (smoothing, comment) = self.number_or("smoothing", 0.1)?;
+        if smoothing == 0.0 {
+            return self.number("smoothing", "train.label_smoothing", None);
+        }
+        let why = "--bce-loss makes every class above 0 a target of 1, and so all of them: main.py \
+                   learns nothing by it. train.label_smoothing = 0 is what trains";
+        match self.get("smoothing") {
+            Some(passed) => self.drop(&passed, why),
+            None => self.launch.drop(format!("--smoothing {smoothing}, {comment}"), bce.line, why),
+        }
+        self.add("train.label_smoothing", "0.0", "see above");
         Ok(())
     }
 

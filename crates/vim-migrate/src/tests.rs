@@ -9,6 +9,9 @@ pub(crate) fn model(name: &str) -> Result<Model, String> {
         "vim_tiny_patch16_224_bimambav2_rk4" => {
             Ok(Model { preset: "tiny".into(), discretization: "rk4".into() })
         }
+        "vim_tiny_patch16_224_zoh" => {
+            Ok(Model { preset: "tiny".into(), discretization: "zoh".into() })
+        }
         "vim_tiny_patch16_224_bimambav2_foh" => {
             Ok(Model { preset: "tiny".into(), discretization: "foh".into() })
         }
@@ -80,12 +83,16 @@ fn a_cluster_script() {
         ("model.discretization", "\"rk4\""),
         ("model.image_size", "32"),
         ("model.drop_path", "0.0"),
+        ("ssm.dt_b_init", "\"upstream_zero\""),
+        ("ssm.series", "\"taylor\""),
         ("data.dataset", "\"cifar100\""),
         ("data.path", "\"${SCRATCH}/dataset/cifar100\""),
         ("data.workers", "4"),
         ("augment.preset", "\"deit\""),
+        ("augment.order", "\"reference\""),
         ("train.epochs", "300"),
         ("train.batch_size", "256"),
+        ("train.shards", "2"),
         ("train.precision", "\"f32\""),
         ("train.label_smoothing", "0.1"),
         ("train.ema", "0.99996"),
@@ -141,7 +148,14 @@ fn every_option_has_its_key() {
         ("--batch-size 512", &[("train.batch_size", "512"), ("optim.lr", "0.0005")][..]),
         ("--batch-size=1024 --lr=5e-4", &[("optim.lr", "0.001")]),
         ("--lr 1e-3 --unscale-lr", &[("optim.lr", "0.001"), ("train.batch_size", "64")]),
-        ("--bce-loss", &[("train.loss", "\"bce\""), ("train.bce_threshold", "0.0")]),
+        (
+            "--bce-loss --smoothing 0",
+            &[
+                ("train.loss", "\"bce\""),
+                ("train.bce_threshold", "0.0"),
+                ("train.label_smoothing", "0.0"),
+            ],
+        ),
         ("--drop 0.1", &[("model.dropout", "0.1")]),
         ("--model-ema-decay 0.9999", &[("train.ema", "0.9999")]),
         ("--opt-betas 0.9 0.95", &[("optim.betas", "[0.9, 0.95]")]),
@@ -175,10 +189,54 @@ fn every_option_has_its_key() {
             assert_eq!(keys.get(*key).map(String::as_str), Some(*value), "{options}: {key}");
         }
         assert_eq!(keys["augment.repeats"], "1", "no torchrun: {options}");
+        assert_eq!(keys["augment.order"], "\"keyed\"", "no torchrun: {options}");
+        assert_eq!(keys["train.shards"], "1", "one process: {options}");
         assert_eq!(dropped(&migrated), [""; 0], "{options}");
     }
     let without = read(&format!("{PLAIN}--no-model-ema"), &[], None).unwrap();
     assert!(!keys(&without).contains_key("train.ema"));
+}
+
+/// Every target above 0 becomes 1, and smoothing leaves none at 0.
+#[test]
+fn binary_cross_entropy_is_migrated_without_smoothing() {
+    for (options, what) in [
+        ("--bce-loss", "1: --smoothing 0.1, main.py's default"),
+        ("--bce-loss --smoothing 0.2", "1: --smoothing 0.2"),
+    ] {
+        let migrated = read(&format!("{PLAIN}{options}"), &[], None).unwrap();
+        assert_eq!(dropped(&migrated), [what]);
+        let why = &migrated.not_carried[0].why;
+        assert!(why.starts_with("--bce-loss makes every class above 0 a target of 1"), "{why}");
+        let keys = keys(&migrated);
+        let [loss, threshold, smoothing] =
+            ["loss", "bce_threshold", "label_smoothing"].map(|key| &keys[&format!("train.{key}")]);
+        assert_eq!([loss, threshold, smoothing], ["\"bce\"", "0.0", "0.0"]);
+    }
+}
+
+/// The start, the series, the order and the shards of the original are keys with their reason.
+#[test]
+fn what_the_originals_code_does_whatever_its_options_say() {
+    let distributed =
+        format!("python -m torch.distributed.launch --nproc_per_node=8 {}", &PLAIN[7..]);
+    let migrated = read(&distributed, &[], None).unwrap();
+    for line in [
+        "dt_b_init = \"upstream_zero\"  # the original zeroes the reverse branch's dt bias",
+        "series = \"taylor\"  # the original's truncations of foh, poly and highorder; others have none",
+        "order = \"reference\"  # the original's samplers, by the epoch alone: one order for all seeds",
+        "shards = 8  # the script's GPUs: each mixes its part of the batch by a draw of its own",
+    ] {
+        assert!(migrated.toml.lines().any(|other| other == line), "{line}\n{}", migrated.toml);
+    }
+    let on_eight = "one GPU computes its 8 shards one after the other";
+    assert!(migrated.notes.iter().any(|note| note.contains(on_eight)), "{:?}", migrated.notes);
+    let of_kernels = |text: &str| {
+        let notes = read(text, &[], None).unwrap().notes;
+        notes.iter().filter(|note| note.starts_with("the original's kernels train every")).count()
+    };
+    assert_eq!(of_kernels(PLAIN), 1, "rk4");
+    assert_eq!(of_kernels(&PLAIN.replace("_bimambav2_rk4", "_zoh")), 0);
 }
 
 #[test]

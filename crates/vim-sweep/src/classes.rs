@@ -129,7 +129,7 @@ pub struct ClassCell {
     pub mean: Option<f64>,
     /// The test of the differences from the baseline's runs of the same seed.
     pub paired: Option<Paired>,
-    /// Its p, corrected by Holm's method for all classes and groups.
+    /// Its p, corrected by Holm's method for all classes and all groups that are to be compared.
     pub p_holm: Option<f64>,
 }
 
@@ -183,7 +183,7 @@ pub fn class_differences(
             ClassDifference { class, name, cells: cells.collect() }
         })
         .collect();
-    correct(&mut found.classes);
+    correct(&mut found.classes, summary.comparisons);
     found.classes.sort_by(|a, b| b.largest().total_cmp(&a.largest()));
     found
 }
@@ -206,11 +206,11 @@ fn cell(summary: &Summary, runs: &[Scored], group: usize, class: usize) -> Class
     ClassCell { mean, paired, p_holm: None }
 }
 
-/// Corrects the p of all cells as one family.
-fn correct(classes: &mut [ClassDifference]) {
+/// Corrects the p of all cells as one family: of each class, as many as groups are to be compared.
+fn correct(classes: &mut [ClassDifference], comparisons: usize) {
     let p = |cell: &ClassCell| cell.paired?.p;
-    let cells = || classes.iter().flat_map(|class| &class.cells);
-    let corrected = holm(&cells().filter_map(p).collect::<Vec<_>>());
+    let known: Vec<f64> = classes.iter().flat_map(|class| &class.cells).filter_map(p).collect();
+    let corrected = holm(&known, classes.len() * comparisons);
     let with_p =
         classes.iter_mut().flat_map(|class| &mut class.cells).filter(|cell| p(cell).is_some());
     with_p.zip(corrected).for_each(|(cell, corrected)| cell.p_holm = Some(corrected));
@@ -292,8 +292,8 @@ mod tests {
         let p = 1.0 - 2.0 * 5.0_f64.atan() / std::f64::consts::PI;
         let paired = of_foh.paired.unwrap();
         assert!((paired.mean - 0.25).abs() < 1e-12 && (paired.p.unwrap() - p).abs() < 1e-9);
-        // Of two tests: that of the first class has a p of 0.5.
-        assert!((of_foh.p_holm.unwrap() - 2.0 * p).abs() < 1e-9);
+        // Of six tests planned, of three classes under two methods.
+        assert!((of_foh.p_holm.unwrap() - 6.0 * p).abs() < 1e-9);
         assert_eq!((second.cells[2].mean, second.cells[2].paired), (None, None));
         assert_eq!((third.cells[1].mean, third.cells[1].paired), (Some(0.0), None));
         let csv = classes_csv(&found);

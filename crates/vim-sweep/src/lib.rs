@@ -26,4 +26,4 @@ pub use metric::Metric;
 pub use outcome::{Machine, RunOutcome, RunState, Score};
 pub use plan::{Candidate, PLAN, PlannedRun, SweepPlan, run_id};
 pub use summary::{Comparison, Group, SeedValue, Summary, summarize};
-pub use table::{csv, head, markdown, rows};
+pub use table::{csv, detectable_legend, head, markdown, rows, verdict};

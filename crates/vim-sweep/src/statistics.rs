@@ -1,13 +1,21 @@
 //! Means over seeds, and paired tests of runs and of images.
 
 use serde::Serialize;
-use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
+use statrs::distribution::{
+    Binomial, ChiSquared, Continuous, ContinuousCDF, DiscreteCDF, Normal, StudentsT,
+};
 
 /// The confidence of the intervals.
 pub const CONFIDENCE: f64 = 0.95;
 
+/// A difference is shown by a corrected p below this.
+pub const LEVEL: f64 = 0.05;
+
+/// With which probability the differences are found that [`detectable`] gives.
+pub const POWER: f64 = 0.8;
+
 /// Differences of metrics (of magnitude 1 or less) within this tolerance are equal.
-const ROUNDING: f64 = 1e-12;
+pub(crate) const ROUNDING: f64 = 1e-12;
 
 /// Values of the same experiment under several seeds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -31,6 +39,8 @@ pub struct Paired {
     pub n: usize,
     /// Mean difference.
     pub mean: f64,
+    /// Their sample standard deviation (n − 1); `None` for a single pair or equal differences.
+    pub sd: Option<f64>,
     /// Half the width of its confidence interval; `None` for a single pair or equal differences.
     pub half_width: Option<f64>,
     /// Two-sided p value; `None` for a single pair or equal differences.
@@ -61,24 +71,91 @@ pub fn paired(differences: &[f64]) -> Option<Paired> {
     // The deviation of equal differences is rounding only and allows no test.
     let are_equal = max - min <= ROUNDING * mean.abs().max(1.0);
     let Some(sd) = sd.filter(|_| !are_equal) else {
-        return Some(Paired { n, mean, half_width: None, p: None });
+        return Some(Paired { n, mean, sd: None, half_width: None, p: None });
     };
     let degrees = (n - 1) as f64;
     let t = StudentsT::new(0.0, 1.0, degrees).expect("invariant: n > 1");
     let error = sd / (n as f64).sqrt();
     let half_width = Some(t.inverse_cdf(f64::midpoint(1.0, CONFIDENCE)) * error);
     let p = Some(2.0 * t.cdf(-(mean / error).abs()));
-    Some(Paired { n, mean, half_width, p })
+    Some(Paired { n, mean, sd: Some(sd), half_width, p })
 }
 
-/// The p values of one family of tests, corrected by Holm's method, in the order of `p`.
-pub fn holm(p: &[f64]) -> Vec<f64> {
+/// The smallest true mean that the two-sided paired t-test of `n` differences finds at [`LEVEL`]
+/// with a probability of [`POWER`], in standard deviations of these differences: the δ with
+/// `P(|T| > t) = POWER`, where T has the noncentral t distribution of n − 1 degrees of freedom and
+/// noncentrality `δ·√n`, and t is the critical value of the central one. About
+/// `(t₀.₉₇₅ + t₀.₈)/√n` from ten differences on. `None` for fewer than two.
+///
+/// # Panics
+///
+/// Never: the distributions have at least one degree of freedom.
+///
+/// # Source
+/// Cohen 1988, "Statistical Power Analysis for the Behavioral Sciences", §2.
+pub fn detectable(n: usize) -> Option<f64> {
+    if n < 2 {
+        return None;
+    }
+    let test = PairedTest::new(n);
+    let mut range = (0.0, 1.0);
+    while test.power(range.1) < POWER {
+        range = (range.1, 2.0 * range.1);
+    }
+    for _ in 0..50 {
+        let middle = f64::midpoint(range.0, range.1);
+        if test.power(middle) < POWER { range.0 = middle } else { range.1 = middle }
+    }
+    Some(range.1)
+}
+
+/// The two-sided paired t-test of n differences: what their deviation may come out as.
+struct PairedTest {
+    /// √n.
+    root: f64,
+    /// Weights, and the critical value in true standard errors that a deviation leads to.
+    critical: Vec<(f64, f64)>,
+}
+
+impl PairedTest {
+    /// Of `n` ≥ 2 differences.
+    fn new(n: usize) -> Self {
+        /// Their sum is that of the integral to more than ten digits.
+        const NODES: u32 = 2000;
+        let degrees = (n - 1) as f64;
+        let t = StudentsT::new(0.0, 1.0, degrees).expect("invariant: n > 1");
+        let t = t.inverse_cdf(1.0 - LEVEL / 2.0);
+        let chi_squared = ChiSquared::new(degrees).expect("invariant: n > 1");
+        // In the logarithm of χ², whose density falls off exponentially on both sides.
+        let low = degrees.ln() - 10.0 * (2.0 / degrees).sqrt() - 70.0 / degrees;
+        let high = (degrees + 12.0 * (2.0 * degrees).sqrt() + 80.0).ln();
+        let step = (high - low) / f64::from(NODES);
+        let node = |number: u32| {
+            let value = (low + step * f64::from(number)).exp();
+            (chi_squared.pdf(value) * value * step, t * (value / degrees).sqrt())
+        };
+        Self { root: (n as f64).sqrt(), critical: (0..=NODES).map(node).collect() }
+    }
+
+    /// The probability that a true mean of `effect` standard deviations is found.
+    fn power(&self, effect: f64) -> f64 {
+        let (normal, shift) = (Normal::standard(), effect * self.root);
+        let found = |critical: f64| normal.cdf(shift - critical) + normal.cdf(-shift - critical);
+        self.critical.iter().map(|&(weight, critical)| weight * found(critical)).sum()
+    }
+}
+
+/// The p values of tests out of a family of `planned`, corrected by Holm's method, in the order of
+/// `p`. A test that was planned and has no p, as its runs are missing or equal, stands behind all
+/// that have one: what is missing makes no p smaller.
+pub fn holm(p: &[f64], planned: usize) -> Vec<f64> {
+    let planned = planned.max(p.len());
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&a, &b| p[a].total_cmp(&p[b]));
     let mut corrected = vec![0.0; p.len()];
     let mut largest = 0.0_f64;
     for (rank, &at) in order.iter().enumerate() {
-        largest = largest.max(p[at] * (p.len() - rank) as f64).min(1.0);
+        largest = largest.max(p[at] * (planned - rank) as f64).min(1.0);
         corrected[at] = largest;
     }
     corrected
@@ -113,7 +190,8 @@ mod tests {
     //!           [.61, .58, .63, .60, .5]):
     //!     for n in (2, 5):
     //!         r = stats.ttest_rel(b[:n], a[:n]); print(n, r.pvalue, r.confidence_interval(.95))
-    //! print(multipletests([.01, .04, .03, .005, .9], method='holm')[1])"
+    //! print(multipletests([.01, .04, .03, .005, .9], method='holm')[1])
+    //! print(multipletests([.01, .04, .03, .005, .9, 1, 1], method='holm')[1])"
     //! ```
 
     use super::*;
@@ -193,21 +271,52 @@ mod tests {
     #[test]
     fn what_has_no_p_says_so() {
         let one = test(&[0.74]);
-        assert_eq!((one.n, one.half_width, one.p), (1, None, None));
+        assert_eq!((one.n, one.sd, one.half_width, one.p), (1, None, None, None));
         // In f64 these three differ in their last digits.
         for equal in [[0.5, 0.5, 0.5], [0.8 - 0.7, 0.4 - 0.3, 0.3 - 0.2]] {
             let equal = paired(&equal).unwrap();
-            assert_eq!((equal.half_width, equal.p), (None, None));
+            assert_eq!((equal.sd, equal.half_width, equal.p), (None, None, None));
         }
         assert_eq!(paired(&[]), None);
     }
 
     #[test]
     fn holm_is_statsmodels() {
-        for (value, expected) in
-            holm(&[0.01, 0.04, 0.03, 0.005, 0.9]).into_iter().zip([0.04, 0.09, 0.09, 0.025, 0.9])
-        {
-            close(value, expected);
+        let p = [0.01, 0.04, 0.03, 0.005, 0.9];
+        for (planned, expected) in [
+            (5, [0.04, 0.09, 0.09, 0.025, 0.9]),
+            // Two that were planned have no p: as if it were 1.
+            (7, [0.06, 0.16, 0.15, 0.035, 1.0]),
+            (0, [0.04, 0.09, 0.09, 0.025, 0.9]),
+        ] {
+            holm(&p, planned).into_iter().zip(expected).for_each(|(p, q)| close(p, q));
+        }
+    }
+
+    /// The numbers of pairs that tables of sample sizes have for Cohen's small, medium and large
+    /// effects at 5 % two-sided and 80 % power: 199, 34 and 15 (R's `pwr.t.test(d = c(.2, .5, .8),
+    /// power = .8, type = "paired")` gives n = 198.15, 33.37 and 14.30, G*Power 3.1 the same).
+    #[test]
+    fn as_many_pairs_find_an_effect_as_published_tables_say() {
+        for (effect, pairs) in [(0.2, 199), (0.5, 34), (0.8, 15), (1.0, 10)] {
+            assert!(detectable(pairs).unwrap() <= effect, "{effect}");
+            assert!(detectable(pairs - 1).unwrap() > effect, "{effect}");
+        }
+    }
+
+    /// `scipy.optimize.brentq` of `nct.sf(t, n - 1, d * n**.5) + nct.cdf(-t, n - 1, d * n**.5)`
+    /// less 0.8, with `t = scipy.stats.t.ppf(.975, n - 1)`.
+    #[test]
+    fn what_few_seeds_find_is_scipys() {
+        assert_eq!((detectable(0), detectable(1)), (None, None));
+        for (pairs, expected) in [
+            (2, 11.549_888_435_882),
+            (3, 3.264_043_549_699),
+            (5, 1.681_996_965_956),
+            (10, 0.996_001_371_455),
+            (1000, 0.088_679_075_594),
+        ] {
+            close(detectable(pairs).unwrap(), expected);
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::config::{Assignments, Pick, ReportConfig, SEED};
 use crate::error::SweepError;
 use crate::metric::{Metric, metrics, no_metric};
 use crate::outcome::{RunOutcome, RunState};
-use crate::statistics::{Paired, Sample, holm, paired, sample};
+use crate::statistics::{LEVEL, Paired, Sample, detectable, holm, paired, sample};
 
 /// The result of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -20,6 +20,9 @@ pub struct Summary {
     pub choice: String,
     /// One group per combination of the grid's keys except the seed, in the order of the plan.
     pub groups: Vec<Group>,
+    /// The number of comparisons planned, whether or not their runs are finished: the family of
+    /// Holm's correction.
+    pub comparisons: usize,
 }
 
 /// Runs that differ only in their seed.
@@ -61,8 +64,18 @@ pub struct Comparison {
     pub baseline: String,
     /// The test of the differences between runs with the same seed; `None` without such a pair.
     pub paired: Option<Paired>,
-    /// Its p value, corrected by Holm's method for all comparisons of the sweep.
+    /// Its p value, corrected by Holm's method for all comparisons that the sweep plans.
     pub p_holm: Option<f64>,
+    /// The smallest true difference that these pairs would show, by the test without correction:
+    /// [`detectable`], by the deviation that the differences have.
+    pub detectable: Option<f64>,
+}
+
+impl Comparison {
+    /// Whether a difference is shown: by the corrected p.
+    pub fn is_shown(&self) -> bool {
+        self.p_holm.is_some_and(|p| p < LEVEL)
+    }
 }
 
 impl SeedValue {
@@ -121,15 +134,16 @@ pub fn summarize(
         let values: Vec<f64> = group.seeds.iter().filter_map(|seed| seed.value).collect();
         group.sample = sample(&values);
     }
-    compare(&mut groups, &report.baseline);
+    let comparisons = compare(&mut groups, &report.baseline);
     let choice = metric.choice(report.pick, &finished);
-    Ok(Summary { metric, pick: report.pick, choice, groups })
+    Ok(Summary { metric, pick: report.pick, choice, groups, comparisons })
 }
 
-/// Compares each group with the group that has the baseline's values and otherwise its own.
-fn compare(groups: &mut [Group], baseline: &Assignments) {
+/// Compares each group with the group that has the baseline's values and otherwise its own; the
+/// number of such comparisons.
+fn compare(groups: &mut [Group], baseline: &Assignments) -> usize {
     if baseline.is_empty() {
-        return;
+        return 0;
     }
     let all = groups.to_vec();
     for group in groups.iter_mut() {
@@ -146,16 +160,19 @@ fn compare(groups: &mut [Group], baseline: &Assignments) {
         });
         let paired = paired(&differences.collect::<Vec<_>>());
         let baseline = base.label.clone();
-        group.comparison = Some(Comparison { baseline, paired, p_holm: None });
+        let detectable = paired.and_then(|paired| Some(detectable(paired.n)? * paired.sd?));
+        group.comparison = Some(Comparison { baseline, paired, p_holm: None, detectable });
     }
+    let planned = groups.iter().filter(|group| group.comparison.is_some()).count();
     let p = |group: &Group| group.comparison.as_ref()?.paired?.p;
     let known: Vec<f64> = groups.iter().filter_map(p).collect();
-    let mut corrected = holm(&known).into_iter();
+    let mut corrected = holm(&known, planned).into_iter();
     for group in groups.iter_mut().filter(|group| p(group).is_some()) {
         if let Some(comparison) = &mut group.comparison {
             comparison.p_holm = corrected.next();
         }
     }
+    planned
 }
 
 /// A short label of a combination: strings as they are, other values after the last part of their
@@ -204,6 +221,38 @@ mod tests {
         assert_eq!(absent, ["s1 missing", "s2 running"]);
         let paired = rk4.comparison.as_ref().unwrap().paired.unwrap();
         assert_eq!((paired.n, paired.p), (1, None));
+        // Two comparisons are planned, whichever have a p: foh's is corrected for both.
+        assert_eq!(summary.comparisons, 2);
+        let foh = foh.comparison.as_ref().unwrap();
+        let p = foh.paired.unwrap().p.unwrap();
+        assert!((foh.p_holm.unwrap() - (2.0 * p).min(1.0)).abs() < 1e-12, "{foh:?}");
+        // Differences of 3 and 4 points deviate by 0.707; two pairs find 11.55 deviations.
+        let expected = 11.549_888_436 * 0.005 * 2.0_f64.sqrt();
+        assert!((foh.detectable.unwrap() - expected).abs() < 1e-9, "{foh:?}");
+        assert_eq!(rk4.comparison.as_ref().unwrap().detectable, None);
+    }
+
+    /// The same runs are as sure of a difference before the others are finished as after.
+    #[test]
+    fn the_family_does_not_grow_with_the_runs_that_finish() {
+        let values: [(&str, &[f64]); 4] = [
+            ("zoh", &[0.70, 0.72, 0.71]),
+            ("foh", &[0.73, 0.74, 0.75]),
+            ("poly", &[0.70, 0.72, 0.71]),
+            ("rk4", &[0.71, 0.715, 0.716]),
+        ];
+        let of_foh = |missing: &[usize]| {
+            let mut runs = study(&values);
+            missing.iter().for_each(|&run| runs[run].state = RunState::Missing);
+            let summary = summarize(&runs, &report(Pick::Last), SCORES).unwrap();
+            summary.groups[1].comparison.as_ref().unwrap().p_holm.unwrap()
+        };
+        // Of differences of 3, 2 and 4 points: t = 3·√3, with two degrees of freedom.
+        let t = 27.0_f64.sqrt();
+        let p = 1.0 - t / (2.0 + t * t).sqrt();
+        for missing in [&[][..], &[9, 10, 11], &[6, 7, 8, 9, 10, 11]] {
+            assert!((of_foh(missing) - 3.0 * p).abs() < 1e-9, "{missing:?}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::config::Pick;
 use crate::metric::Metric;
+use crate::statistics::{LEVEL, POWER, ROUNDING};
 use crate::summary::{Comparison, Group, SeedValue, Summary};
 
 /// Placeholder for an unknown value.
@@ -15,7 +16,8 @@ pub fn head(summary: &Summary) -> Vec<String> {
     let mut head: Vec<String> = ["run", "n", &title, "min", "max"].map(str::to_owned).to_vec();
     if let Some(baseline) = baseline(summary) {
         let difference = format!("minus {baseline}");
-        head.extend([difference.as_str(), "95 % interval", "p", "p (Holm)"].map(str::to_owned));
+        let titles = [difference.as_str(), "95 % interval", "p", "p (Holm)", "detectable"];
+        head.extend(titles.map(str::to_owned));
     }
     if absences(summary).next().is_some() {
         head.push("not counted".into());
@@ -71,22 +73,30 @@ pub(crate) fn spread(group: &Group, metric: Metric) -> String {
     sd.unwrap_or_else(|| format!("{mean} (one run)"))
 }
 
-/// Difference, interval, p and corrected p.
-pub(crate) fn comparison(group: &Group, metric: Metric) -> [String; 4] {
+/// Difference, interval, p, corrected p and detectable difference.
+pub(crate) fn comparison(group: &Group, metric: Metric) -> [String; 5] {
     let none = || NONE.to_owned();
+    let only = |text: &str| [text.to_owned(), none(), none(), none(), none()];
     if group.is_baseline {
-        return ["baseline".into(), none(), none(), none()];
+        return only("baseline");
     }
-    let Some(Comparison { paired, p_holm, .. }) = &group.comparison else {
-        return [none(), none(), none(), none()];
+    let Some(Comparison { baseline, paired, p_holm, detectable }) = &group.comparison else {
+        return only(NONE);
     };
     let Some(paired) = paired else {
-        return ["no pair of seeds".into(), none(), none(), none()];
+        return only("no pair of seeds");
     };
-    let none_for = || match paired.n {
-        1 => "one pair".to_owned(),
-        2 => "equal in both seeds".to_owned(),
-        n => format!("equal in all {n} seeds"),
+    let difference = metric.show_difference(paired.mean);
+    let none_for = || {
+        let seeds = match paired.n {
+            1 => return "one pair".to_owned(),
+            2 => "both seeds".to_owned(),
+            n => format!("all {n} seeds"),
+        };
+        match paired.mean.abs() <= ROUNDING {
+            true => format!("equal to {baseline} in {seeds}"),
+            false => format!("{difference} in {seeds}"),
+        }
     };
     let interval = paired.half_width.map_or_else(none_for, |half| {
         let [low, high] =
@@ -98,7 +108,39 @@ pub(crate) fn comparison(group: &Group, metric: Metric) -> [String; 4] {
         Some(p) if p < 0.001 => "< 0.001".to_owned(),
         Some(p) => format!("{p:.3}"),
     };
-    [metric.show_difference(paired.mean), interval, p(paired.p), p(*p_holm)]
+    let detectable = detectable.map_or_else(none, |smallest| metric.show(smallest));
+    [difference, interval, p(paired.p), p(*p_holm), detectable]
+}
+
+/// What the comparisons show, in a sentence; `None` without any.
+pub fn verdict(summary: &Summary) -> Option<String> {
+    let baseline = baseline(summary)?;
+    let shown = summary.groups.iter().filter_map(|group| {
+        let comparison = group.comparison.as_ref().filter(|comparison| comparison.is_shown())?;
+        let is_larger = comparison.paired?.mean > 0.0;
+        let which = match is_larger == summary.metric.score.larger_is_better {
+            true => "better",
+            false => "worse",
+        };
+        Some(format!("{} ({which})", group.label))
+    });
+    let shown: Vec<String> = shown.collect();
+    let (planned, count) = (summary.comparisons, shown.len());
+    let comparisons = if planned == 1 { "comparison" } else { "comparisons" };
+    let which = if shown.is_empty() { ".".to_owned() } else { format!(": {}.", shown.join(", ")) };
+    Some(format!(
+        "{count} of {planned} {comparisons} with {baseline} show a difference, by a p (Holm) below \
+         {LEVEL}{which}"
+    ))
+}
+
+/// What the column of detectable differences is.
+pub fn detectable_legend() -> String {
+    format!(
+        "detectable: the smallest true difference that this number of seeds, whose differences deviate as \
+         these do, would show by a p below {LEVEL} in {:.0} % of such studies.",
+        100.0 * POWER
+    )
 }
 
 /// The table as Markdown, with a legend.
@@ -111,6 +153,9 @@ pub fn markdown(summary: &Summary, title: &str) -> String {
     text.push_str(&format!("|{}|\n", rule.collect::<Vec<_>>().join("|")));
     for row in rows(summary) {
         text.push_str(&line(&row));
+    }
+    if let Some(verdict) = verdict(summary) {
+        text.push_str(&format!("\n{verdict}\n"));
     }
     text.push_str(&format!("\n{}\n", legend(summary)));
     text
@@ -125,7 +170,9 @@ pub(crate) fn legend(summary: &Summary) -> String {
         text.push_str(&format!(
             " Differences from {baseline} are of runs with the same seed: their mean, its 95 % \
              confidence interval and the two-sided p of the paired t-test, and that p corrected by \
-             Holm's method for all comparisons of the table."
+             Holm's method for all {} comparisons planned. {}",
+            summary.comparisons,
+            detectable_legend()
         ));
     }
     text
@@ -140,7 +187,7 @@ pub fn csv(summary: &Summary) -> String {
     let keys = summary.groups.iter().flat_map(|group| group.assignments.keys());
     let keys: BTreeSet<&String> = keys.collect();
     let numbers = "metric pick n planned mean sd min max baseline pairs difference ci_low ci_high \
-                   p p_holm not_counted";
+                   p p_holm comparisons detectable not_counted";
     let head = keys.iter().map(|key| key.as_str()).chain(numbers.split(' '));
     let pick = match summary.pick {
         Pick::Last => "last",
@@ -174,6 +221,8 @@ pub fn csv(summary: &Summary) -> String {
             digits(end(1.0)),
             digits(paired.and_then(|paired| paired.p)),
             digits(comparison.and_then(|comparison| comparison.p_holm)),
+            comparison.map_or_else(String::new, |_| summary.comparisons.to_string()),
+            digits(comparison.and_then(|comparison| comparison.detectable)),
             absent.join(", "),
         ];
         records.push(values.chain(numbers).collect());
@@ -212,22 +261,43 @@ mod tests {
 
 val/top1: last evaluation, nothing selected.
 
-| run | n | val top-1, % | min | max | minus zoh | 95 % interval | p | p (Holm) |
-|---|---:|---:|---:|---:|---:|---:|---:|---:|
-| zoh | 3/3 | 71.00 ± 1.00 | 70.00 | 72.00 | baseline | – | – | – |
-| foh | 3/3 | 74.00 ± 1.00 | 73.00 | 75.00 | +3.00 | +0.52 to +5.48 | 0.035 | 0.035 |
-| rk4 | 3/3 | 60.00 ± 0.00 | 60.00 | 60.00 | −11.00 | −13.48 to −8.52 | 0.003 | 0.005 |
-";
+| run | n | val top-1, % | min | max | minus zoh | 95 % interval | p | p (Holm) | detectable |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|
+| zoh | 3/3 | 71.00 ± 1.00 | 70.00 | 72.00 | baseline | – | – | – | – |
+| foh | 3/3 | 74.00 ± 1.00 | 73.00 | 75.00 | +3.00 | +0.52 to +5.48 | 0.035 | 0.035 | 3.26 |
+| rk4 | 3/3 | 60.00 ± 0.00 | 60.00 | 60.00 | −11.00 | −13.48 to −8.52 | 0.003 | 0.005 | 3.26 |
+
+2 of 2 comparisons with zoh show a difference, by a p (Holm) below 0.05: foh (better), rk4 (worse).
+
+n: finished";
         assert!(text.starts_with(expected), "{text}");
+        assert!(
+            text.contains("Holm's method for all 2 comparisons planned. detectable: the smallest")
+        );
+    }
+
+    #[test]
+    fn without_a_small_p_nothing_is_shown() {
+        let close = |runs: &mut Vec<RunOutcome>| {
+            for (run, top1) in runs.iter_mut().skip(3).zip([0.71, 0.71, 0.72, 0.9, 0.7, 0.6]) {
+                run.scores.last_mut().unwrap().values.insert("top1".into(), top1);
+            }
+        };
+        let expected = "0 of 2 comparisons with zoh show a difference, by a p (Holm) below 0.05.";
+        assert_eq!(verdict(&summary(close)).unwrap(), expected);
+        let none = ReportConfig::default();
+        let runs = study(&[("zoh", &[0.70, 0.72]), ("foh", &[0.73, 0.74])]);
+        assert_eq!(verdict(&summarize(&runs, &none, SCORES).unwrap()), None);
     }
 
     #[test]
     fn equal_differences_are_said_to_be() {
-        let interval = |planned: usize| {
+        let interval = |planned: usize, foh: f64| {
             let summary = summary(|runs| {
                 for (number, run) in runs.iter_mut().enumerate() {
                     let Some(score) = run.scores.last_mut() else { continue };
-                    score.values.insert("top1".into(), 0.5);
+                    let top1 = if (3..6).contains(&number) { foh } else { 0.5 };
+                    score.values.insert("top1".into(), top1);
                     if number % 3 >= planned {
                         run.state = RunState::Missing;
                     }
@@ -235,9 +305,10 @@ val/top1: last evaluation, nothing selected.
             });
             rows(&summary)[1][6].clone()
         };
-        assert_eq!(interval(3), "equal in all 3 seeds");
-        assert_eq!(interval(2), "equal in both seeds");
-        assert_eq!(interval(1), "one pair");
+        assert_eq!(interval(3, 0.5), "equal to zoh in all 3 seeds");
+        assert_eq!(interval(2, 0.5), "equal to zoh in both seeds");
+        assert_eq!(interval(3, 0.505), "+0.50 in all 3 seeds");
+        assert_eq!(interval(1, 0.5), "one pair");
     }
 
     #[test]
@@ -255,7 +326,7 @@ val/top1: last evaluation, nothing selected.
         assert_eq!(rows[1][1..3], ["0/3", "–"]);
         assert_eq!(rows[1][5], "no pair of seeds");
         assert_eq!(rows[2][2], "60.00 (one run)");
-        assert_eq!(rows[2][5..], ["−10.00", "one pair", "–", "–", "s1 missing, s2 missing"]);
+        assert_eq!(rows[2][5..], ["−10.00", "one pair", "–", "–", "–", "s1 missing, s2 missing"]);
         let csv = csv(&summary);
         let lines: Vec<&str> = csv.lines().collect();
         assert!(lines[0].starts_with("model.discretization,metric,pick,n,planned,mean,sd,"));

@@ -106,6 +106,7 @@ done
         assert_eq!(keys.get("sweep.seeds").map(String::as_str), seeds, "{text}");
         assert_eq!(keys["sweep.name"], "\"all-methods\"");
         assert_eq!(keys["run.root"], "\"out\"");
+        assert_eq!(keys["ssm.series"], "\"taylor\"", "the same for every method");
         let name = seeds.map_or("", |_| "-s{run.seed}");
         assert_eq!(keys["run.name"], format!("\"{{model.discretization}}{name}\""));
         assert!(migrated.not_carried.is_empty(), "{:?}", migrated.not_carried);

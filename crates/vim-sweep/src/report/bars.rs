@@ -1,6 +1,8 @@
 //! The main figure: a bar per group with its seeds, and its difference from the baseline.
 
-use vim_chart::{Scale, SeriesStyle, error_bar, escape, figure, line, rounded, text};
+use vim_chart::{
+    Scale, SeriesStyle, error_bar, escape, figure, fit, line, rounded, text, text_width,
+};
 
 use crate::metric::Metric;
 use crate::statistics::Paired;
@@ -19,26 +21,45 @@ pub(super) fn draw(
     baseline: Option<&str>,
 ) -> String {
     let factor = metric.factor();
-    let longest = groups.iter().map(|group| group.label.chars().count()).max().unwrap_or(0);
-    let names = (16.0 + 8.3 * longest as f64).clamp(70.0, 300.0);
+    let longest = groups.iter().map(|group| text_width(&group.label, 14.0)).fold(0.0, f64::max);
+    let names = (16.0 + longest).clamp(70.0, 300.0);
     let bottom = TOP + ROW * groups.len() as f64;
     let split = if baseline.is_some() { 640.0 } else { WIDTH };
     let values = groups.iter().filter_map(|group| group.sample).flat_map(|sample| {
-        [sample.max, sample.mean + sample.sd.unwrap_or(0.0), sample.min.min(0.0)]
+        let sd = sample.sd.unwrap_or(0.0);
+        [sample.min, sample.max, sample.mean - sd, sample.mean + sd].map(|value| factor * value)
     });
-    let (low, high) = rounded(values.map(|value| factor * value).chain([0.0]), 5);
-    // A percentage is at most 100.
+    let values: Vec<f64> = values.collect();
+    let is_cut = are_close(&values);
+    let (low, high) = match is_cut {
+        true => rounded(values, 5),
+        false => rounded(values.into_iter().chain([0.0]), 5),
+    };
+    // A percentage is at most 100, and nothing that is compared is negative.
     let high = if metric.is_share() { high.min(100.0) } else { high };
-    let x = Scale::new((low, high), (names, split - 118.0));
-    let mut body =
-        text("", (names, 16.0), "start", &format!("{}{}", metric.title(), metric.unit()));
+    let x = Scale::new((low.max(0.0), high), (names, split - 118.0));
+    let start = x.target().0;
+    let mut title = format!("{}{}", metric.title(), metric.unit());
+    if is_cut && let Some((_, first)) = x.ticks(5).first() {
+        title.push_str(&format!("; the axis begins at {first}, not at 0"));
+    }
+    let mut body = text("", (names, 16.0), "start", &title);
     body.push_str(&axis(&x, TOP, bottom));
-    body.push_str(&line("axis", (x.at(0.0), TOP), (x.at(0.0), bottom)));
+    body.push_str(&line(if is_cut { "zero" } else { "axis" }, (start, TOP), (start, bottom)));
     for (number, (group, style)) in groups.iter().zip(styles).enumerate() {
         let middle = TOP + ROW * (number as f64 + 0.5);
         body.push_str(&format!(r#"<g class="{}">"#, style.class()));
-        body.push_str(&text("name", (names - 12.0, middle + 5.0), "end", &group.label));
-        body.push_str(&bar(group, &x, metric, middle, split - 106.0));
+        let name = fit(&group.label, 14.0, names - 12.0);
+        body.push_str(&text("name", (names - 12.0, middle + 5.0), "end", &name));
+        let mean = |at: f64| match is_cut {
+            true => style.marker((at, middle), 5.0),
+            false => format!(
+                r#"<rect class="bar" x="{start:.1}" y="{:.1}" width="{:.1}" height="22" rx="3"/>"#,
+                middle - 11.0,
+                at - start
+            ),
+        };
+        body.push_str(&row(group, &x, metric, (middle, split - 106.0), mean));
         body.push_str("</g>");
     }
     if let Some(baseline) = baseline {
@@ -58,19 +79,29 @@ pub(super) fn axis(x: &Scale, top: f64, bottom: f64) -> String {
     body
 }
 
-fn bar(group: &Group, x: &Scale, metric: Metric, middle: f64, right: f64) -> String {
+/// Whether bars from 0 would hardly differ: all values are in the upper quarter.
+fn are_close(values: &[f64]) -> bool {
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(0.0, f64::max);
+    low > 0.75 * high && high > 0.0
+}
+
+/// A group's mean, deviation and seeds at height `middle`, in words at `right`.
+fn row(
+    group: &Group,
+    x: &Scale,
+    metric: Metric,
+    (middle, right): (f64, f64),
+    mean: impl Fn(f64) -> String,
+) -> String {
     let factor = metric.factor();
     let Some(sample) = group.sample else {
-        return text("none", (x.at(0.0) + 8.0, middle + 4.0), "start", "no finished run");
+        return text("none", (x.target().0 + 8.0, middle + 4.0), "start", "no finished run");
     };
-    let (from, to) = (x.at(0.0), x.at(factor * sample.mean));
     let mut body = format!(
-        "<rect class=\"bar\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"22\" rx=\"3\">\
-         <title>{}</title></rect>",
-        from.min(to),
-        middle - 11.0,
-        (to - from).abs(),
-        escape(&format!("{}: {}", group.label, spread(group, metric)))
+        "<g><title>{}</title>{}</g>",
+        escape(&format!("{}: {}", group.label, spread(group, metric))),
+        mean(x.at(factor * sample.mean))
     );
     let values = group.seeds.iter().filter_map(|seed| seed.value.map(|value| (seed, value)));
     for (number, (seed, value)) in values.enumerate() {
@@ -85,8 +116,14 @@ fn bar(group: &Group, x: &Scale, metric: Metric, middle: f64, right: f64) -> Str
         ));
     }
     if let Some(sd) = sample.sd {
-        let ends = (x.at(factor * (sample.mean - sd)), x.at(factor * (sample.mean + sd)));
-        body.push_str(&error_bar("error", ends, middle, 5.0));
+        let (start, end) = x.target();
+        let at = |value: f64| x.at(factor * value).clamp(start, end);
+        body.push_str(&error_bar(
+            "error",
+            (at(sample.mean - sd), at(sample.mean + sd)),
+            middle,
+            5.0,
+        ));
     }
     body.push_str(&text("value", (right, middle + 4.0), "start", &spread(group, metric)));
     body
@@ -110,13 +147,11 @@ fn differences(
     let range = rounded(ends.chain([0.0]), 4);
     let right = WIDTH - 78.0;
     let x = Scale::new(range, (left, right));
-    let title = if metric.is_share() { "percentage points" } else { "difference" };
-    let mut body = text(
-        "",
-        (left, 16.0),
-        "start",
-        &format!("minus {baseline}, {title}: mean and 95 % interval, paired by seed"),
-    );
+    let unit = if metric.is_share() { ", percentage points" } else { "" };
+    let what = format!("{unit}: mean and 95 % interval");
+    let room = WIDTH - left - text_width("minus ", 12.0) - text_width(&what, 12.0);
+    let title = format!("minus {}{what}", fit(baseline, 12.0, room));
+    let mut body = text("", (left, 16.0), "start", &title);
     body.push_str(&axis(&x, TOP, bottom));
     body.push_str(&line("zero", (x.at(0.0), TOP), (x.at(0.0), bottom)));
     for (number, (group, style)) in groups.iter().zip(styles).enumerate() {

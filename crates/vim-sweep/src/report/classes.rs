@@ -6,6 +6,7 @@ use super::View;
 use super::differences::SHOWN;
 use super::sections::table;
 use crate::classes::{ClassCell, ClassDifference, ClassDifferences, ClassGroup};
+use crate::statistics::LEVEL;
 
 impl View<'_> {
     /// Every group's score of each class beside its baseline's.
@@ -49,7 +50,7 @@ impl View<'_> {
             true => {
                 "Differences are of runs with the same seed: their mean and, behind ±, half of its \
                  95 % interval; bold where p, corrected by Holm's method for all classes and \
-                 settings, is below 0.05. The classes with the largest differences come first."
+                 settings that were planned, is below 0.05. The classes with the largest differences come first."
             }
             false => {
                 "Nothing is compared: name what the others are compared with, by \
@@ -81,7 +82,7 @@ fn cell(group: &ClassGroup, cell: ClassCell) -> String {
                 .half_width
                 .map_or_else(String::new, |half| format!(" <small>± {}</small>", points(half)));
             let text = format!("{sign}{size}{half}");
-            let is_clear = cell.p_holm.is_some_and(|p| p < 0.05);
+            let is_clear = cell.p_holm.is_some_and(|p| p < LEVEL);
             Some(if is_clear { format!("<b>{text}</b>") } else { text })
         }
     };

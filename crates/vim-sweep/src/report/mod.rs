@@ -15,9 +15,9 @@ use crate::differences::Differences;
 use crate::grid::has;
 use crate::metric::Metric;
 use crate::outcome::{RunOutcome, RunState};
-use crate::statistics::{Sample, sample};
+use crate::statistics::{LEVEL, sample};
 use crate::summary::{Group, Summary};
-use crate::table::{baseline, legend};
+use crate::table::{baseline, legend, verdict};
 
 pub use differences::SHOWN;
 pub use warnings::warnings;
@@ -169,15 +169,15 @@ impl<'a> View<'a> {
                 plural(seeds, "seed")
             ),
         );
-        if let Some((group, style, sample)) = self.best() {
-            let unit = if self.metric.is_share() { " %" } else { "" };
-            let sd = sample.sd.map_or_else(String::new, |sd| {
-                format!(" <small>± {}{unit}</small>", self.metric.show(sd))
-            });
-            let which = if self.metric.score.larger_is_better { "highest" } else { "lowest" };
+        if let Some(baseline) = baseline(self.page.summary) {
+            let comparisons = groups.iter().filter_map(|group| group.comparison.as_ref());
+            let shown = comparisons.filter(|comparison| comparison.is_shown()).count();
             tiles.push_str(&tile(
-                format!("{}{}{sd}", style.swatch(), self.metric.show(sample.mean)),
-                &format!("{which} mean: {} (n = {})", group.label, sample.n),
+                format!("{shown} <small>of {}</small>", self.page.summary.comparisons),
+                &format!(
+                    "comparisons with {baseline} that show a difference, by a p (Holm) below \
+                     {LEVEL}"
+                ),
             ));
         }
         tiles.push_str(&tile(
@@ -187,18 +187,11 @@ impl<'a> View<'a> {
         format!("<div class=\"tiles\">{tiles}</div>")
     }
 
-    /// The group with the best mean.
-    fn best(&self) -> Option<(&Group, SeriesStyle, Sample)> {
-        let sampled =
-            self.groups().filter_map(|(group, style)| Some((group, style, group.sample?)));
-        sampled.max_by(|a, b| self.metric.compare(a.2.mean, b.2.mean))
-    }
-
     fn warnings(&self) -> String {
         let warnings = warnings(self.page.outcomes, self.page.must_match, self.page.is_free);
         if warnings.is_empty() {
             return "<p class=\"fine\">All runs are finished, on the same resources and from one \
-                    build; what must be the same is.</p>"
+                    build; the keys of <code>sweep.must_match</code> are equal.</p>"
                 .to_owned();
         }
         let items: Vec<String> =
@@ -210,10 +203,13 @@ impl<'a> View<'a> {
         let summary = self.page.summary;
         let baseline = baseline(summary);
         let figure = bars::draw(&summary.groups, &self.styles, self.metric, baseline.as_deref());
+        let verdict = verdict(summary)
+            .map_or_else(String::new, |verdict| format!("<p>{}</p>", escape(&verdict)));
         format!(
-            "<section><h2>Result</h2><p class=\"note\">Bars: mean over seeds from zero; black: ± \
-             one sample standard deviation; open circles: every seed.</p>\
-             <div class=\"wide\">{figure}</div><div class=\"wide\">{}</div><p \
+            "<section><h2>Result</h2>{verdict}<p class=\"note\">Bars: mean over seeds, or a mark \
+             where the axis does not begin at 0; black: ± one sample standard deviation; open \
+             circles: every seed. Differences are paired by seed; bold are those that are \
+             shown.</p><div class=\"wide\">{figure}</div><div class=\"wide\">{}</div><p \
              class=\"note\">{}</p></section>",
             self.result_table(),
             escape(&legend(summary))

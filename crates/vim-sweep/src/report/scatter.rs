@@ -1,6 +1,8 @@
 //! Result over training speed.
 
-use vim_chart::{Scale, SeriesStyle, figure, grid_rows, line, rounded, text};
+use vim_chart::{
+    Scale, SeriesStyle, escape, figure, fit, grid_rows, line, rounded, text, text_width,
+};
 
 use super::bars::axis;
 use crate::metric::Metric;
@@ -55,7 +57,8 @@ pub(super) fn draw(points: &[Point], metric: Metric) -> String {
         .collect();
     for point in points {
         let (across, up) = place(point);
-        body.push_str(&format!(r#"<g class="{}">"#, point.style.class()));
+        let title = escape(point.label);
+        body.push_str(&format!(r#"<g class="{}"><title>{title}</title>"#, point.style.class()));
         if let Some(sd) = point.speed.sd {
             let (from, to) = (x.at(point.speed.mean - sd), x.at(point.speed.mean + sd));
             body.push_str(&line("whisker", (from, up), (to, up)));
@@ -65,10 +68,16 @@ pub(super) fn draw(points: &[Point], metric: Metric) -> String {
             body.push_str(&line("whisker", (across, from), (across, to)));
         }
         body.push_str(&point.style.marker((across, up), 6.0));
-        let width = 8.2 * point.label.chars().count() as f64;
-        let (text_at, anchor, area) = free(across, up, width, &taken, (left, right));
-        taken.push(area);
-        body.push_str(&text("name", text_at, anchor, point.label));
+        // A label without a place is left out: the marker has it for a title, and the colour.
+        let label = fit(point.label, NAME, (right - left) / 2.0);
+        let bounds = (left, 0.0, WIDTH - 2.0, bottom);
+        if let Some((at, anchor, area)) = free((across, up), &label, &taken, bounds) {
+            taken.push(area);
+            if (at.1 - up).abs() > FAR {
+                body.push_str(&line("grid", (across, up), (at.0, at.1 - 4.0)));
+            }
+            body.push_str(&text("name", at, anchor, &label));
+        }
         body.push_str("</g>");
     }
     if points.is_empty() {
@@ -78,37 +87,42 @@ pub(super) fn draw(points: &[Point], metric: Metric) -> String {
     figure(WIDTH, HEIGHT, &format!("{} over training speed", metric.title()), &body)
 }
 
-/// A position for a label of `width` near a point, unoccupied if possible.
-fn free(
-    x: f64,
-    y: f64,
-    width: f64,
-    taken: &[Rect],
-    (left, right): (f64, f64),
-) -> ((f64, f64), &'static str, Rect) {
-    let beside = |dx: f64, dy: f64, anchor: &'static str| {
+/// Letters of a label are as high.
+const NAME: f64 = 14.0;
+/// A label that is farther above or below its point has a line to it.
+const FAR: f64 = 30.0;
+
+/// Where a text is anchored, how, and what it covers.
+type Place = ((f64, f64), &'static str, Rect);
+
+/// The nearest place for a label near a point that covers nothing of `taken`; `None` if `bounds`
+/// has none.
+fn free((x, y): (f64, f64), label: &str, taken: &[Rect], bounds: Rect) -> Option<Place> {
+    let width = text_width(label, NAME);
+    let place = |(dx, dy, anchor): (f64, f64, &'static str)| {
         let start = match anchor {
             "start" => x + dx,
             "end" => x + dx - width,
             _ => x + dx - width / 2.0,
         };
-        let area = (start, y + dy - 12.0, start + width, y + dy + 4.0);
-        ((x + dx, y + dy), anchor, area)
+        ((x + dx, y + dy), anchor, (start, y + dy - 12.0, start + width, y + dy + 4.0))
     };
-    let candidates = [
-        beside(11.0, -7.0, "start"),
-        beside(-11.0, -7.0, "end"),
-        beside(11.0, 17.0, "start"),
-        beside(-11.0, 17.0, "end"),
-        beside(0.0, -16.0, "middle"),
-        beside(0.0, 26.0, "middle"),
-        beside(14.0, -24.0, "start"),
-        beside(14.0, 34.0, "start"),
-    ];
-    let fits = |area: Rect| area.0 >= left && area.2 <= right + 14.0;
-    let is_free = |area: Rect| fits(area) && taken.iter().all(|other| !overlap(area, *other));
-    let chosen = candidates.into_iter().find(|(_, _, area)| is_free(*area));
-    chosen
-        .or_else(|| candidates.into_iter().find(|(_, _, area)| fits(*area)))
-        .unwrap_or(candidates[0])
+    let row = |number: u32| {
+        let away = 17.0 * f64::from(number);
+        let (above, below) = (-7.0 - away, 17.0 + away);
+        [
+            (11.0, above, "start"),
+            (-11.0, above, "end"),
+            (11.0, below, "start"),
+            (-11.0, below, "end"),
+            (0.0, above - 9.0, "middle"),
+            (0.0, below + 9.0, "middle"),
+        ]
+    };
+    let is_free = |&(_, _, area): &Place| {
+        let fits =
+            area.0 >= bounds.0 && area.1 >= bounds.1 && area.2 <= bounds.2 && area.3 <= bounds.3;
+        fits && taken.iter().all(|other| !overlap(area, *other))
+    };
+    (0..20).flat_map(row).map(place).find(is_free)
 }

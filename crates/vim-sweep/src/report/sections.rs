@@ -8,6 +8,7 @@ use super::View;
 use crate::config::Pick;
 use crate::grid::{has, is_under};
 use crate::outcome::{Machine, RunOutcome};
+use crate::summary::{Comparison, Group};
 use crate::table::{head, rows};
 
 /// Placeholder for an unknown value.
@@ -22,22 +23,21 @@ fn or_none(value: Option<&String>) -> String {
 }
 
 impl View<'_> {
-    /// The summary, with the best group in bold.
+    /// The summary, with the differences in bold that are shown.
     pub(super) fn result_table(&self) -> String {
         let summary = self.page.summary;
-        let best = self.best().map(|(group, ..)| group.label.as_str());
         let head: String =
             head(summary).iter().map(|name| format!("<th>{}</th>", escape(name))).collect();
-        let row = |(cells, style): (Vec<String>, &SeriesStyle)| {
-            let class =
-                if best == cells.first().map(String::as_str) { " class=\"best\"" } else { "" };
+        let row = |(cells, (group, style)): (Vec<String>, (&Group, SeriesStyle))| {
+            let is_shown = group.comparison.as_ref().is_some_and(Comparison::is_shown);
+            let class = if is_shown { " class=\"shown\"" } else { "" };
             let cells = cells.iter().enumerate().map(|(column, cell)| match column {
                 0 => format!("<td>{}{}</td>", style.swatch(), escape(cell)),
                 _ => format!("<td>{}</td>", escape(cell)),
             });
             format!("<tr{class}>{}</tr>", cells.collect::<String>())
         };
-        let body: String = rows(summary).into_iter().zip(&self.styles).map(row).collect();
+        let body: String = rows(summary).into_iter().zip(self.groups()).map(row).collect();
         table(&head, &body)
     }
 

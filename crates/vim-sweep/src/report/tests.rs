@@ -1,3 +1,5 @@
+use vim_chart::text_width;
+
 use super::*;
 use crate::classes::{ClassScores, class_differences};
 use crate::differences::differences;
@@ -70,6 +72,108 @@ fn a_page_needs_nothing_from_elsewhere() {
     assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
     assert_eq!(page.matches("<svg").count(), 6);
     assert!(!page.contains("NaN") && !page.contains("inf"), "a number is none");
+}
+
+/// The texts of a figure, and what they cover by their heights in style.css: left, top, right,
+/// bottom.
+fn texts(svg: &str) -> Vec<(String, [f64; 4])> {
+    let text = |rest: &str| {
+        let of = |name: &str| {
+            rest.split_once(&format!(" {name}=\"")).unwrap().1.split('"').next().unwrap()
+        };
+        let number = |name: &str| of(name).parse::<f64>().unwrap();
+        let size = match rest.split('"').next().unwrap() {
+            "name" => 14.0,
+            "value" => 13.0,
+            _ => 12.0,
+        };
+        let words = rest.split_once('>').unwrap().1.split("</text>").next().unwrap();
+        let width = text_width(words, size);
+        let left = number("x")
+            - match of("text-anchor") {
+                "start" => 0.0,
+                "middle" => width / 2.0,
+                _ => width,
+            };
+        let base = number("y");
+        (words.to_owned(), [left, base - 0.8 * size, left + width, base + 0.2 * size])
+    };
+    svg.split("<text class=\"").skip(1).map(text).collect()
+}
+
+/// The figures of a page, none of whose texts lies on another.
+fn figures(page: &str) -> Vec<Vec<String>> {
+    let figure = |rest: &str| {
+        let texts = texts(rest.split("</svg>").next().unwrap());
+        for (number, (words, a)) in texts.iter().enumerate() {
+            for (others, b) in &texts[..number] {
+                let is_apart = a[0] >= b[2] || b[0] >= a[2] || a[1] >= b[3] || b[1] >= a[3];
+                assert!(is_apart, "`{words}` {a:?} lies on `{others}` {b:?}");
+            }
+        }
+        texts.into_iter().map(|(words, _)| words).collect()
+    };
+    page.split("<svg").skip(1).map(figure).collect()
+}
+
+#[test]
+fn labels_do_not_overlap() {
+    // Six methods of one speed and nearly one result, as of a study on one machine.
+    let methods = ["zoh", "foh", "bilinear", "poly", "highorder", "rk4"];
+    let values = [
+        [0.741, 0.742],
+        [0.742, 0.742],
+        [0.741, 0.741],
+        [0.74, 0.742],
+        [0.741, 0.74],
+        [0.742, 0.741],
+    ];
+    let alike: Vec<(&str, &[f64])> =
+        methods.iter().copied().zip(values.iter().map(|two| &two[..])).collect();
+    for metric in ["val/top1", "val/loss"] {
+        let figures = figures(&page(&study(&alike), metric));
+        let scatter = figures.last().unwrap();
+        for method in methods {
+            assert!(scatter.iter().any(|text| text == method), "{method} has no label");
+        }
+    }
+    // More than there is room for, and longer: some are left out or cut.
+    let names: Vec<String> =
+        (0..60).map(|n| format!("a rather long name of a setting, {n}")).collect();
+    let many: Vec<(&str, &[f64])> = [("zoh", &[0.7, 0.9][..])]
+        .into_iter()
+        .chain(names.iter().map(|name| (&**name, &[0.5, 0.9][..])))
+        .collect();
+    figures(&page(&study(&many), "val/top1"));
+}
+
+/// A bar whose axis does not begin at 0 would lie about its length.
+#[test]
+fn an_axis_that_does_not_begin_at_0_says_so_and_has_no_bars() {
+    let bars = |page: &str| {
+        (page.matches("<rect class=\"bar\"").count(), page.contains("the axis begins at"))
+    };
+    let close = page(&study(&[("zoh", &[0.74, 0.742]), ("rk4", &[0.752, 0.751])]), "val/top1");
+    assert_eq!(bars(&close), (0, true));
+    assert!(close.contains("val top-1, %; the axis begins at 73.75, not at 0"), "{close}");
+    let apart = page(&study(&[("zoh", &[0.74, 0.742]), ("rk4", &[0.3, 0.35])]), "val/top1");
+    assert_eq!(bars(&apart), (2, false));
+}
+
+/// Nothing is marked as the best where nothing is shown to differ.
+#[test]
+fn differences_that_are_shown_are_marked_and_no_others() {
+    let alike =
+        page(&study(&[("zoh", &[0.70, 0.72, 0.71]), ("rk4", &[0.72, 0.70, 0.75])]), "val/top1");
+    assert!(!alike.contains("class=\"shown\"") && !alike.contains("highest mean"));
+    let none = "0 of 1 comparison with zoh show a difference, by a p (Holm) below 0.05.";
+    assert!(alike.contains(none), "{alike}");
+    let shown =
+        page(&study(&[("zoh", &[0.70, 0.72, 0.71]), ("rk4", &[0.6, 0.61, 0.62])]), "val/top1");
+    assert_eq!(shown.matches("<tr class=\"shown\">").count(), 1);
+    assert!(shown.contains("<b>1 <small>of 1</small></b>"));
+    assert!(shown.contains("p (Holm) below 0.05: rk4 (worse)."));
+    assert!(shown.contains("<th>detectable</th>") && shown.contains("in 80 % of such studies"));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use vim_train::config::{Config, VERSION};
 
 use crate::layers::vim_train;
 use crate::support::{
-    assert_code, assert_lines, assert_parts, assert_says, folder, parsed, stderr, stdout,
+    assert_code, assert_lines, assert_parts, assert_says, folder, parsed, set, stderr, stdout,
 };
 
 /// It ended well, printed `expected`, and said nothing.
@@ -203,6 +203,12 @@ fn a_script_becomes_a_configuration() {
     assert_eq!(config["train"]["batch_size"], 1024);
     assert_eq!(config["optim"]["lr"], 0.004);
     assert_eq!(config["train"]["ema"], 0.99996);
+    // What no option says, and the original does.
+    assert_eq!(config["ssm"]["dt_b_init"], "upstream_zero");
+    assert_eq!(config["ssm"]["series"], "taylor");
+    assert_eq!(config["augment"]["order"], "reference");
+    assert_eq!(config["train"]["shards"], 4);
+    assert_parts(&said, &["note: the original's kernels train every method by zoh's gradient"]);
 
     assert_code(&run(&files, &["config", "migrate", "old.sh", "-o", "new.toml"]), 73);
     let third = run(&files, &["config", "migrate", "old.sh", "--json", "--", "3"]);
@@ -227,6 +233,31 @@ fn every_key_that_migrate_writes_is_one() {
             assert_eq!(config.model.discretization, model.discretization);
         }
     }
+}
+
+/// The original's loss with its default smoothing would make every class a target.
+#[test]
+fn a_migrated_binary_cross_entropy_trains() {
+    let script = "python main.py --model vim_tiny_patch16_224_bimambav2_rk4 --bce-loss \
+                  --batch-size 16 --num_workers 1 --output_dir out/a\n";
+    let files = folder(&[("old.sh", script)]);
+    let output = run(&files, &["config", "migrate", "old.sh", "-o", "new.toml"]);
+    assert_code(&output, 0);
+    let dropped = "not carried over: line 1: --smoothing 0.1, main.py's default: --bce-loss makes";
+    assert_parts(&stderr(&output), &[dropped]);
+    let toy = set(&[
+        "model.image_size=32",
+        "model.patch_size=8",
+        "model.depth=1",
+        "model.d_model=32",
+        "model.d_state=4",
+        "data.dataset=shapes",
+        "data.shapes.train=64",
+        "data.shapes.val=16",
+        "data.shapes.test=16",
+        "devices.backend=cpu",
+    ]);
+    assert_code(&run(&files, &[&["train", "new.toml", "--steps", "2"][..], &toy].concat()), 0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! schedule, groups, loss.
 
 use std::collections::BTreeMap;
+use std::fs;
 
 use safetensors::SafeTensors;
 use serde_json::Value;
@@ -9,7 +10,8 @@ use vim_train::config::Config;
 use vim_train::train::schedule::Schedule;
 
 use crate::support::{
-    Bench, assert_code, assert_parts, assert_says, cifar_archive, repository, set, stderr, stdout,
+    Bench, assert_code, assert_parts, assert_says, cifar_archive, parsed, repository, run, set,
+    stderr, stdout,
 };
 
 fn arrays(bytes: &[u8]) -> BTreeMap<String, Vec<f64>> {
@@ -303,4 +305,69 @@ fn a_recipe_of_ade20k_takes_mmsegmentation_s_usual_curve() {
     let bench = Bench::new();
     let refused = bench.train("power", &set(&["optim.power=0.9"]));
     assert_says(&refused, 78, &["optim.power", "optim.schedule = \"poly\" alone has a power"]);
+}
+
+/// A shipped configuration as it takes effect, and its comments at the top on one line.
+fn recipe(name: &str) -> (Value, String) {
+    let path = repository(&format!("configs/{name}.toml"));
+    let text = fs::read_to_string(&path).unwrap();
+    let header: Vec<&str> = text.lines().map_while(|line| line.strip_prefix('#')).collect();
+    let header = header.join(" ").split_whitespace().collect::<Vec<_>>().join(" ");
+    (parsed(&run(&["config", path.to_str().unwrap(), "--json"])), header)
+}
+
+#[test]
+fn recipes_of_the_original_do_as_its_code_does_or_say_where_not() {
+    for (size, more) in
+        [("tiny", ""), ("small", ""), ("base", ""), ("tiny", "_finetune"), ("small", "_finetune")]
+    {
+        let name = format!("vim_{size}_imagenet{more}");
+        let (config, header) = recipe(&name);
+        assert_eq!(config["augment"]["order"], "reference", "{name}");
+        assert_eq!(config["train"]["shards"], 8, "{name}");
+        // Weights to start from bring their bias.
+        let start = if more.is_empty() { "upstream_zero" } else { "inverse_softplus" };
+        assert_eq!(config["ssm"]["dt_b_init"], start, "{name}");
+        let last = "the last weights are tested, where the original keeps";
+        assert_parts(&header, &["Differs:", last]);
+    }
+    // A study's seeds vary in the order, too.
+    let study = repository("configs/ablation/imagenet.toml");
+    for (key, expected) in [("augment.order", "keyed\n"), ("ssm.dt_b_init", "upstream_zero\n")] {
+        let output = run(&["config", "get", study.to_str().unwrap(), key]);
+        assert_eq!(stdout(&output), expected, "{key}: {}", stderr(&output));
+    }
+
+    for (name, shards, rope) in [
+        ("vim_tiny_ade20k_60k", Value::from(4), "none"),
+        ("vim_tiny_ade20k_160k", Value::from(4), "none"),
+        ("vim_small_ade20k_60k", Value::from(4), "both"),
+        ("vim_small_ade20k_160k", Value::from(4), "both"),
+        ("vim_tiny_coco_100ep", Value::Null, "both"),
+        ("vim_small_coco_100ep", Value::Null, "both"),
+    ] {
+        let (config, header) = recipe(name);
+        let (train, model) = (&config["train"], &config["model"]);
+        // Without a class token none of the file's rows is left to be the first.
+        assert_eq!(model["class_token"], "none", "{name}");
+        assert_eq!(train["init_pos_embed"], "middle_aware", "{name}");
+        assert_eq!((&train["shards"], &model["rope"]), (&shards, &rope.into()), "{name}");
+        assert_parts(&header, &["Weights:"]);
+        if !name.contains("160k") {
+            assert_parts(&header, &["Differs:", "by the validation images that it reports"]);
+            assert_eq!(header.contains("train.init_allow=[\"model\"]"), rope == "both", "{name}");
+        }
+        let published = train["init"].as_str().unwrap().contains("midclstok");
+        assert_eq!(published, rope == "none", "{name}: published weights have no rotary positions");
+    }
+}
+
+/// Numbers of ours are of a commit, and of the initial values of their time.
+#[test]
+fn what_is_expected_says_of_which_initial_values() {
+    for name in ["quickstart", "digits", "segment_shapes", "detect_shapes", "detect_shapes_cpu"] {
+        let (_, header) = recipe(name);
+        let (_, expected) = header.split_once("Expected:").unwrap();
+        assert_parts(expected, &["commit ", "as of older initial values"]);
+    }
 }

@@ -186,6 +186,13 @@ fn from_a_file_to_the_table() {
         [0, 1].map(|seed| last(&format!("rk4-s{seed}")) - last(&format!("zoh-s{seed}")));
     let mean = (differences[0] + differences[1]) / 2.0;
     assert!((difference["mean"].as_f64().unwrap() - mean).abs() < 1e-12);
+    // Two seeds whose differences are equal have nothing to say; the key is there.
+    assert_eq!(summary["summary"]["comparisons"], 1);
+    assert!(summary["summary"]["groups"][1]["comparison"].get("detectable").is_some());
+    assert_parts(
+        &stdout(&table),
+        &["of 1 comparison with zoh show a difference", "| detectable |"],
+    );
     let page = study.read("report.html");
     assert!(page.starts_with("<!doctype html>") && page.matches("<svg").count() == 6);
     assert_eq!(study.read("summary.csv").lines().count(), 3);

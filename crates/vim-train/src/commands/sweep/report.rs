@@ -11,8 +11,8 @@ use vim_sweep::classes::{ClassDifferences, classes_csv};
 use vim_sweep::differences::{Differences, images_csv, pairs_csv};
 use vim_sweep::report::{Page, Provenance};
 use vim_sweep::{
-    Assignments, Metric, Pick, ReportConfig, RunOutcome, RunState, SEED, Summary, csv, head,
-    markdown, report, rows,
+    Assignments, Metric, Pick, ReportConfig, RunOutcome, RunState, SEED, Summary, csv,
+    detectable_legend, head, markdown, report, rows, verdict,
 };
 
 use super::differences::{PREDICT, SCORE, find, find_classes, thumbnails};
@@ -208,6 +208,9 @@ pub(super) fn summarize(args: &SummarizeArgs) -> Result<(), Error> {
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
     print(&columns(&head, rows(&summary), 1))?;
     eprintln!("{}: {}", summary.metric, summary.choice);
+    if let Some(verdict) = verdict(&summary) {
+        eprintln!("{verdict}\n{}", detectable_legend());
+    }
     for warning in report::warnings(&outcomes, &sweep.origins.sweep.must_match, is_free) {
         eprintln!("warning: {warning}");
     }
