@@ -16,7 +16,8 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let (run, picture) = arguments.next().zip(arguments.next()).ok_or("name a run and a picture")?;
+    let (run, picture) =
+        arguments.next().zip(arguments.next()).ok_or("name a run and a picture")?;
     let trained = vim_train::load(run)?;
     for said in trained.notes.iter().chain(&trained.remarks.assumed) {
         eprintln!("note: {said}");

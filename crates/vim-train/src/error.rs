@@ -260,7 +260,7 @@ impl Failure for PictureError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Read { .. } => code::IO,
-            Self::Decode { .. } => code::DATA,
+            Self::Decode { .. } | Self::Shape { .. } => code::DATA,
         }
     }
 }

@@ -80,8 +80,8 @@ pub enum TrainedModel {
 ///
 /// # Errors
 ///
-/// [`WeightsError`], by [`Error::downcast_ref`]: nothing is there, it cannot be read, or it does not
-/// fit the model. [`Error::details`] lists what does not fit.
+/// [`WeightsError`], by [`Error::downcast_ref`]: nothing is there, it cannot be read, or it does
+/// not fit the model. [`Error::details`] lists what does not fit.
 pub fn load(path: impl AsRef<Path>) -> Result<Trained, Error> {
     Load::default().open(path)
 }
@@ -102,7 +102,8 @@ pub fn load(path: impl AsRef<Path>) -> Result<Trained, Error> {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// What the model computes on, without autodiff.
+    /// What the model computes on, without autodiff. A GPU is found, with what it needs, by
+    /// [`choose_named`](crate::device::choose_named).
     pub device: Device,
     /// The weights or their moving average. `None`: the better of the two for a run's best
     /// checkpoint, and the weights otherwise.
@@ -235,8 +236,8 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// Finds the weights called `name`, which may be a run in `root` or a checkpoint of the run that
-    /// is `given`.
+    /// Finds the weights called `name`, which may be a run in `root` or a checkpoint of the run
+    /// that is `given`.
     pub(crate) fn find(
         name: &Path,
         root: &Path,

@@ -64,17 +64,18 @@ impl TrainedClassifier {
     ///
     /// # Errors
     ///
-    /// If there are none.
+    /// If there are none; [`PictureError`](vim_data::PictureError) of pixels that are no image.
     ///
     /// # Shapes
     ///
     /// - result: `[B, 3, H, W]`, red, green and blue, `H` and `W` those of [`Self::size`]
     pub fn images(&self, images: &[Pixels]) -> Result<Tensor<4>, Error> {
+        images.iter().try_for_each(Pixels::check)?;
         let seen: Vec<Picture> = images.iter().map(|image| Ok(self.seer.see(image))).collect();
         self.seer.upload(&seen)?.ok_or_else(|| Error::data("no images are given"))
     }
 
-    /// The `top` likeliest classes of each of `images`, which [`Self::images`] makes, `[B, 3, H, W]`.
+    /// The `top` likeliest classes of each of `images`, `[B, 3, H, W]` as [`Self::images`] makes it.
     pub fn guesses(&self, images: Tensor<4>, top: usize) -> Result<Vec<Guesses>, Error> {
         predict(&self.model, images, &self.classes, top)
     }

@@ -35,8 +35,8 @@ impl TrainedDetector {
         Ok(Self { model, classes, colours, viewer, device })
     }
 
-    /// The objects in the image file at `path`, JPEG, PNG, BMP, GIF or WebP, the surest first: boxes
-    /// and masks in the image's own pixels.
+    /// The objects in the image file at `path`, JPEG, PNG, BMP, GIF or WebP, the surest first:
+    /// boxes and masks in the image's own pixels.
     ///
     /// # Errors
     ///
@@ -47,12 +47,13 @@ impl TrainedDetector {
 
     /// [`Self::detect`] in an image of any size in memory.
     pub fn detect_pixels(&self, image: &Pixels) -> Result<Seen, Error> {
+        image.check()?;
         let seen = self.viewer.seen(&self.model, &[image], &self.device)?.pop();
         seen.ok_or_else(|| Error::internal("an image was lost"))
     }
 
-    /// The `top` surest objects of `seen` whose score is at least `least`, 0 to 1, with the names of
-    /// their classes.
+    /// The `top` surest objects of `seen` whose score is at least `least`, 0 to 1, with the names
+    /// of their classes.
     pub fn objects(&self, seen: &Seen, least: f32, top: usize) -> Vec<FoundObject> {
         let chosen = (0..seen.len()).take_while(|&at| seen.scores[at] >= least).take(top);
         let object = |at: usize| {

@@ -59,6 +59,7 @@ impl TrainedSegmenter {
 
     /// [`Self::segment`] of an image of any size in memory.
     pub fn segment_pixels(&self, image: &Pixels) -> Result<PixelClasses, Error> {
+        image.check()?;
         let labels = self.viewer.labels(&self.model, &[image], &self.device)?.pop();
         let labels = labels.ok_or_else(|| Error::internal("an image was lost"))?;
         Ok(PixelClasses { size: [image.height, image.width], labels })
