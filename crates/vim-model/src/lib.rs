@@ -25,15 +25,15 @@
 //! ```
 //!
 //! The crate has whatever its caller needs: [`burn`] itself, whose version is pinned, and of the
-//! crates below it the [`Discretization`]s, with their names by [`VariantArray`] and
-//! [`parse`](str::parse), and [`read_checkpoint`]. Weights with all that they were trained with,
+//! crates below it the [`Discretization`]s, with their names by [`VariantArray`](trait@VariantArray)
+//! and [`parse`](str::parse), and [`read_checkpoint`]. Weights with all that they were trained with,
 //! down to the names of their classes, are `vim_train::load`'s.
 //!
 //! ```
 //! use vim_model::burn::tensor::Device;
 //! use vim_model::{Discretization, Preset, VariantArray, VimConfig};
 //!
-//! let discretization = "bilinear".parse()?;
+//! let discretization: Discretization = "bilinear".parse()?;
 //! assert_eq!(discretization, Discretization::Bilinear);
 //! assert_eq!(Discretization::VARIANTS.len(), 6);
 //! let config = VimConfig { discretization, ..VimConfig::preset(Preset::Tiny) };

@@ -42,7 +42,8 @@ impl Seer {
 
     /// Reads images, resized and cropped as evaluation does.
     pub(crate) fn read(&self, paths: &[PathBuf]) -> Vec<Picture> {
-        paths.par_iter().map(|path| Ok(self.see(&read_whole_picture(path)?))).collect()
+        let read = |path: &PathBuf| -> Picture { Ok(self.see(&read_whole_picture(path)?)) };
+        paths.par_iter().map(read).collect()
     }
 
     /// An image of any size, resized and cropped as evaluation does.

@@ -75,7 +75,7 @@ impl TrainedClassifier {
         self.seer.upload(&seen)?.ok_or_else(|| Error::data("no images are given"))
     }
 
-    /// The `top` likeliest classes of each of `images`, `[B, 3, H, W]` as [`Self::images`] makes it.
+    /// The `top` likeliest classes of each of `images`, `[B, 3, H, W]` by [`Self::images`].
     pub fn guesses(&self, images: Tensor<4>, top: usize) -> Result<Vec<Guesses>, Error> {
         predict(&self.model, images, &self.classes, top)
     }
