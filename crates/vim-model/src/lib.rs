@@ -25,8 +25,8 @@
 //! ```
 //!
 //! The crate has whatever its caller needs: [`burn`] itself, whose version is pinned, and of the
-//! crates below it the [`Discretization`]s, with their names by [`VariantArray`](trait@VariantArray)
-//! and [`parse`](str::parse), and [`read_checkpoint`]. Weights with all that they were trained with,
+//! crates below it the [`Discretization`]s, listed by [`VariantArray`](trait@VariantArray) and read
+//! by [`parse`](str::parse), and [`read_checkpoint`]. Weights with all that they were trained with,
 //! down to the names of their classes, are `vim_train::load`'s.
 //!
 //! ```
