@@ -8,15 +8,14 @@
 //! With `VIM_TRAIN_SHARE_GPU=1` all ranks take the first GPU. A path behind the ranks is one more
 //! candidate for NCCL's library.
 
-#![expect(clippy::unwrap_used, reason = "an example ends at what it cannot do")]
-
 use std::env;
+use std::error::Error;
 use std::fs;
-use std::process::{self, Command};
+use std::process::{self, Command, ExitCode};
 use std::time::Duration;
 
 use burn::tensor::Device;
-use vim_comm::{Comm, Member, Place, Rendezvous, check, environment};
+use vim_comm::{Comm, CommError, Member, Place, Rendezvous, check, environment};
 
 /// Tells a process which rank it is.
 const PLACE: &str = "VIM_COMM_PLACE";
@@ -24,20 +23,20 @@ const PLACE: &str = "VIM_COMM_PLACE";
 const COUNTS: [usize; 3] = [1, 511, 7_200_256];
 
 #[cfg(feature = "cuda")]
-fn connect(rendezvous: &Rendezvous, local: usize) -> (Comm, Device) {
-    let library = vim_comm::nccl::Library::open(env::args().nth(2).map(Into::into)).unwrap();
+fn connect(rendezvous: &Rendezvous, local: usize) -> Result<(Comm, Device), CommError> {
+    let library = vim_comm::nccl::Library::open(env::args().nth(2).map(Into::into))?;
     let device = Device::cuda(if vim_comm::shares_gpu() { 0 } else { local });
-    meet(rendezvous, Some(format!("{library:?}")));
-    (Comm::nccl(rendezvous, &device, &library).unwrap(), device)
+    meet(rendezvous, Some(format!("{library:?}")))?;
+    Ok((Comm::nccl(rendezvous, &device, &library)?, device))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn connect(rendezvous: &Rendezvous, _: usize) -> (Comm, Device) {
-    meet(rendezvous, None);
-    (Comm::host(rendezvous).unwrap(), Device::flex())
+fn connect(rendezvous: &Rendezvous, _: usize) -> Result<(Comm, Device), CommError> {
+    meet(rendezvous, None)?;
+    Ok((Comm::host(rendezvous)?, Device::flex()))
 }
 
-fn meet(rendezvous: &Rendezvous, library: Option<String>) {
+fn meet(rendezvous: &Rendezvous, library: Option<String>) -> Result<(), CommError> {
     let member = Member {
         place: rendezvous.place.clone(),
         host: "localhost".into(),
@@ -48,41 +47,56 @@ fn meet(rendezvous: &Rendezvous, library: Option<String>) {
         library,
         configuration: env::args().nth(1).unwrap_or_default(),
     };
-    let roster = rendezvous.meet(&member).unwrap();
+    let roster = rendezvous.meet(&member)?;
     if rendezvous.place.rank() == 0 {
         println!("{} ranks, {:?}", roster.members.len(), roster.members[0].library);
     }
+    Ok(())
 }
 
-fn main() {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let nodes = env::args().nth(1).unwrap_or_else(|| "2".into());
-    let nodes: Vec<usize> = nodes.split(',').map(|ranks| ranks.parse().unwrap()).collect();
+    let nodes: Vec<usize> = nodes.split(',').map(str::parse).collect::<Result<_, _>>()?;
     let folder = env::temp_dir().join("vim-comm-sums");
     if let Ok(place) = env::var(PLACE) {
-        let place: Place = serde_json::from_str(&place).unwrap();
-        let folder = folder.join(env::var("VIM_COMM_ATTEMPT").unwrap());
+        let place: Place = serde_json::from_str(&place)?;
+        let folder = folder.join(env::var("VIM_COMM_ATTEMPT")?);
         let (rank, timeout) = (place.rank(), Duration::from_secs(60));
-        let (comm, device) = connect(&Rendezvous { folder, place, timeout }, rank);
-        check::sums(&comm, &device, &COUNTS).unwrap();
+        let (comm, device) = connect(&Rendezvous { folder, place, timeout }, rank)?;
+        check::sums(&comm, &device, &COUNTS)?;
         println!("rank {rank}: sums of {COUNTS:?} numbers over {} ranks are right", comm.size());
         for count in COUNTS {
-            let speed = check::speed(&comm, &device, count).unwrap();
+            let speed = check::speed(&comm, &device, count)?;
             println!("rank {rank}: {count} numbers: {speed}");
         }
-        assert_eq!(comm.fault(), None);
-        return comm.close().unwrap();
+        if let Some(fault) = comm.fault() {
+            return Err(fault.into());
+        }
+        return Ok(comm.close()?);
     }
     let attempt = process::id().to_string();
-    let places = (0..nodes.iter().sum()).map(|rank| Place::new(rank, nodes.clone()).unwrap());
-    let start = |place: Place| {
-        let mut command = Command::new(env::current_exe().unwrap());
+    let mut children = Vec::new();
+    for rank in 0..nodes.iter().sum() {
+        let place = Place::new(rank, nodes.clone()).ok_or("a node has no ranks")?;
+        let mut command = Command::new(env::current_exe()?);
         command.args(env::args().skip(1)).envs(environment(1));
-        command.env(PLACE, serde_json::to_string(&place).unwrap());
-        command.env("VIM_COMM_ATTEMPT", &attempt).spawn().unwrap()
-    };
-    let children: Vec<_> = places.map(start).collect();
-    let ended = children.into_iter().map(|mut child| child.wait().unwrap().success());
-    let failed = ended.filter(|success| !success).count();
-    fs::remove_dir_all(folder.join(attempt)).unwrap();
-    assert_eq!(failed, 0, "ranks failed");
+        command.env(PLACE, serde_json::to_string(&place)?);
+        children.push(command.env("VIM_COMM_ATTEMPT", &attempt).spawn()?);
+    }
+    let mut failed = 0;
+    for mut child in children {
+        failed += usize::from(!child.wait()?.success());
+    }
+    let removed = fs::remove_dir_all(folder.join(attempt));
+    if failed > 0 { Err(format!("{failed} ranks failed").into()) } else { Ok(removed?) }
 }

@@ -4,6 +4,8 @@
 //! cargo run --release -p vim-data --example batches
 //! ```
 
+use std::process::ExitCode;
+
 use vim_data::{
     AugmentPreset, Class, DataConfig, DataError, Loader, LoaderConfig, LoaderStage, Recipe,
     ShapesConfig, Workers,
@@ -12,7 +14,17 @@ use vim_data::{
 /// Images per batch.
 const BATCH: usize = 64;
 
-fn main() -> Result<(), DataError> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), DataError> {
     let shapes = ShapesConfig { train: 512, ..ShapesConfig::default() };
     let config = DataConfig { shapes, val_fraction: 0.1, ..DataConfig::default() };
     let seed = 0;

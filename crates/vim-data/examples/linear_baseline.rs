@@ -10,12 +10,24 @@
 #[path = "../tests/it/softmax.rs"]
 mod softmax;
 
+use std::process::ExitCode;
+
 use softmax::{Fit, Pixels, Softmax};
 use vim_data::{Class, DataConfig, DataError};
 
 const FIT: Fit = Fit { epochs: 20, batch_size: 50, learning_rate: 0.005, weight_decay: 0.1 };
 
-fn main() -> Result<(), DataError> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), DataError> {
     let splits = vim_data::open::<Class>(&DataConfig::default())?;
     let train = Pixels::of(&splits.train)?;
     let model = Softmax::fit(&train, splits.train.num_classes(), FIT);

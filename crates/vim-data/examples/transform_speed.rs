@@ -9,7 +9,7 @@
 //! cargo run --release -p vim-data --features turbo --example transform_speed -- FOLDER [ROUNDS]
 //! ```
 
-use std::{env, error::Error, fs, path::Path};
+use std::{env, error::Error, fs, path::Path, process::ExitCode};
 
 use serde::Deserialize;
 use vim_data::ops::{Op, Scratch};
@@ -150,7 +150,17 @@ fn cpu_seconds() -> f64 {
     1e-9 * time.unwrap_or(f64::NAN)
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let mut args = env::args().skip(1);
     let folder = args.next().ok_or("name the folder that `peer_loader.py make` made")?;
     let rounds = args.next().map_or(Ok(8), |text| text.parse())?;

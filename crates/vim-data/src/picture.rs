@@ -25,6 +25,34 @@ pub enum PictureError {
         /// The decoder's reason.
         source: DecodeError,
     },
+    /// An image in memory is none.
+    #[error(
+        "an image of {height} × {width} pixels has {bytes} bytes: it needs pixels, and three bytes \
+         for each"
+    )]
+    Shape {
+        /// Its height.
+        height: usize,
+        /// Its width.
+        width: usize,
+        /// Its bytes.
+        bytes: usize,
+    },
+}
+
+impl Pixels {
+    /// Checks that there are pixels, and that the bytes are theirs.
+    ///
+    /// # Errors
+    /// [`PictureError::Shape`].
+    pub fn check(&self) -> Result<(), PictureError> {
+        let Self { height, width, data } = self;
+        let needed = height.checked_mul(*width).and_then(|pixels| pixels.checked_mul(3));
+        if needed.is_some_and(|needed| needed > 0 && needed == data.len()) {
+            return Ok(());
+        }
+        Err(PictureError::Shape { height: *height, width: *width, bytes: data.len() })
+    }
 }
 
 /// Reads the image at `path` at the size `[height, width]`, rows of red, green and blue, as
@@ -107,6 +135,20 @@ pub fn encode_png(image: &Pixels) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_image_has_three_bytes_for_each_pixel() {
+        let check = |height, width, bytes| {
+            Pixels { height, width, data: vec![0; bytes] }
+                .check()
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(check(2, 3, 18), Ok(()));
+        let said =
+            "an image of 2 × 3 pixels has 6 bytes: it needs pixels, and three bytes for each";
+        assert_eq!(check(2, 3, 6), Err(said.to_owned()));
+        assert!(check(0, 3, 0).is_err() && check(usize::MAX, 2, 6).is_err());
+    }
 
     #[test]
     fn every_image_is_in_its_place() {

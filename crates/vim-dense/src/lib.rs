@@ -63,3 +63,7 @@ pub use shards::{ShardSum, replicas};
 pub use slide::{Predicted, predicted};
 pub use training::{HeadLogits, SegmentationLoss, Shard, losses, training_logits};
 pub use weights::mmseg_key;
+
+// The backbone's crate, which has Burn and the discretizations, so that a caller needs no other.
+pub use vim_model;
+pub use vim_model::burn;

@@ -9,6 +9,7 @@
 //! starts from a gradient of ones, which is written first.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use burn::tensor::{DType, Device, Distribution, FloatDType, Int, Tensor};
@@ -21,7 +22,17 @@ const TIMES: usize = 7;
 const CALLS: usize = 10;
 const CLASSES: usize = 150;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let name = arguments
         .next()

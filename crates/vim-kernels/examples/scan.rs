@@ -1,12 +1,22 @@
 //! The selective scan alone, under every discretization, with its gradient.
 
 use std::error::Error;
+use std::process::ExitCode;
 
 use burn::tensor::{Device, Distribution, Tensor};
-use strum::VariantArray;
-use vim_kernels::{Discretization, ScanOptions, selective_scan};
+use vim_kernels::{Discretization, ScanOptions, VariantArray, selective_scan};
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let device = Device::flex().autodiff();
     device.seed(0);
     let [batch, len, channels, states] = [2, 64, 16, 8];

@@ -66,7 +66,8 @@ pub use norm::add_rms_norm;
 
 pub use complex::{Complex, Trig};
 pub use discretization::{
-    Coefficients, Decay, Discretization, Form, Gain, Linearized, Series, discretize, linearize,
+    Coefficients, Decay, Discretization, Form, Gain, Linearized, Series, UnknownMethod, discretize,
+    linearize,
 };
 pub use dispatch::{
     Implementation, KERNEL_VARIABLE, KernelChoice, has_kernel, implementations_run,
@@ -92,6 +93,11 @@ pub use scan::{
     POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, has_bidirectional_scan,
     largest_polynomial_argument, selective_scan, selective_scan_bidirectional,
 };
+
+// What a caller needs beside this crate: the Burn of its tensors, whose version is pinned, and the
+// trait by which an enum lists its values.
+pub use burn;
+pub use strum::VariantArray;
 
 /// The operations in f64, as plain loops over plain vectors: what the implementations are tested
 /// against.

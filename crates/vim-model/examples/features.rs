@@ -1,11 +1,22 @@
 //! Feature maps of an image after several blocks, as a segmentation or detection head takes them.
 
 use std::error::Error;
+use std::process::ExitCode;
 
 use burn::tensor::{Device, Tensor};
 use vim_model::{Preset, VimConfig};
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let device = Device::flex();
     let config = VimConfig {
         image_size: [64, 96].into(),
@@ -13,7 +24,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         d_model: 64,
         ..VimConfig::preset(Preset::Tiny)
     };
-    // For trained weights: `vim_model::import_pytorch(&config, "vim.pth".as_ref(), &device)?`.
+    // For trained weights: `vim_model::import_pytorch(&config, "vim.pth".as_ref(), &device)?`, or
+    // `vim_train::load`, which knows the configuration of its own.
     let model = config.init(&device, 0)?;
     let image = Tensor::<4>::zeros([1, 3, 64, 96], &device);
     let blocks = [1, 3];

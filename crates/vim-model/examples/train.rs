@@ -3,6 +3,7 @@
 //! The images are noise with one bright half, and the label says which half.
 
 use std::error::Error;
+use std::process::ExitCode;
 
 use burn::module::Module;
 use burn::nn::loss::CrossEntropyLossConfig;
@@ -10,7 +11,17 @@ use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, Distribution, Int, Tensor};
 use vim_model::{Preset, VimConfig};
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let device = Device::flex().autodiff();
     device.seed(0);
     let config = VimConfig {

@@ -24,6 +24,24 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! The crate has whatever its caller needs: [`burn`] itself, whose version is pinned, and of the
+//! crates below it the [`Discretization`]s, listed by [`VariantArray`](trait@VariantArray) and read
+//! by [`parse`](str::parse), and [`read_checkpoint`]. Weights with all that they were trained with,
+//! down to the names of their classes, are `vim_train::load`'s.
+//!
+//! ```
+//! use vim_model::burn::tensor::Device;
+//! use vim_model::{Discretization, Preset, VariantArray, VimConfig};
+//!
+//! let discretization: Discretization = "bilinear".parse()?;
+//! assert_eq!(discretization, Discretization::Bilinear);
+//! assert_eq!(Discretization::VARIANTS.len(), 6);
+//! let config = VimConfig { discretization, ..VimConfig::preset(Preset::Tiny) };
+//! let small = VimConfig { depth: 1, num_classes: 10, ..config };
+//! assert_eq!(small.init(&Device::flex(), 0)?.config().discretization, Discretization::Bilinear);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Letters: `B` batch, `L` tokens, `M` `d_model`, `D` `d_inner`, `N` `d_state`, `R` `dt_rank`, `W`
 //! taps of the convolution, `P` patch side, `K` classes, `H W` pixels. Everything is channels-last
 //! and f32.
@@ -61,7 +79,18 @@ pub use rope::RopeTable;
 pub use taps::{LastTap, Tapped, Taps};
 pub use vim::Vim;
 pub use weights::{
-    HeadRows, ImportError, InferError, Inferred, LoadOptions, LoadReport, NamedArrays, Names,
-    Naming, PendingArrays, Resize, ShapeMismatch, StateDictMismatch, import_pytorch, infer,
+    Assumption, HeadRows, ImportError, InferError, Inferred, LoadOptions, LoadReport, NamedArrays,
+    Names, Naming, PendingArrays, Resize, ShapeMismatch, StateDictMismatch, import_pytorch, infer,
     infer_backbone, load_module, load_named, pytorch_key,
+};
+
+// Whatever a caller of this crate names, so that it needs no other one.
+pub use burn;
+pub use strum::VariantArray;
+pub use vim_kernels::{
+    Discretization, KernelChoice, KernelError, Precision, Series, UnknownMethod,
+};
+pub use vim_torch::{
+    Array, ArrayView, Checkpoint, Element, Format, Item, ReadError, Section, StateDict, WriteError,
+    read_checkpoint,
 };

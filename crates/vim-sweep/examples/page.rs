@@ -2,9 +2,9 @@
 //!
 //! `cargo run -p vim-sweep --example page -- report.html [SEEDS]`
 
-#![expect(clippy::unwrap_used, reason = "an example may panic")]
-
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::process::ExitCode;
 use std::{env, fs};
 
 use vim_run::metrics::ScoreKind;
@@ -15,9 +15,19 @@ use vim_sweep::{Assignments, Machine, ReportConfig, RunOutcome, RunState, SEED, 
 
 const METHODS: [&str; 6] = ["zoh", "foh", "bilinear", "poly", "highorder", "rk4"];
 
-fn main() {
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
     let path = env::args().nth(1).unwrap_or_else(|| "report.html".into());
-    let seeds: i64 = env::args().nth(2).map_or(5, |text| text.parse().unwrap());
+    let seeds: i64 = env::args().nth(2).map_or(Ok(5), |text| text.parse())?;
     let mut outcomes = Vec::new();
     for (number, method) in METHODS.iter().enumerate() {
         for seed in 0..seeds {
@@ -37,8 +47,8 @@ fn main() {
     let baseline = Assignments::from([("model.discretization".to_owned(), "zoh".into())]);
     let report = ReportConfig { baseline, ..ReportConfig::default() };
     let scores = [ScoreKind::LOSS, ScoreKind::share("top1", "top-1")];
-    let summary = summarize(&outcomes, &report, &scores).unwrap();
-    let differences = differences(&summary, &mut |name| Ok(Some(predictions(name))));
+    let summary = summarize(&outcomes, &report, &scores)?;
+    let differences = differences(&summary, &mut |name| predictions(name).map(Some));
     let page = html(&Page {
         name: "made-up-numbers",
         summary: &summary,
@@ -61,7 +71,8 @@ fn main() {
             ..Provenance::default()
         },
     });
-    fs::write(path, page).unwrap();
+    fs::write(path, page)?;
+    Ok(())
 }
 
 /// A picture of one pixel.
@@ -70,7 +81,7 @@ const PICTURE: &str = "data:image/png;base64,\
     AElFTkSuQmCC";
 
 /// Made-up predictions: which images are right depends on the run's name.
-fn predictions(name: &str) -> Predictions {
+fn predictions(name: &str) -> Result<Predictions, String> {
     let seed = name.bytes().fold(7_u64, |sum, byte| 31 * sum % 1_000_003 + u64::from(byte));
     let rows = (0..400_u64).map(|image| {
         let class = image % 10;
@@ -79,7 +90,7 @@ fn predictions(name: &str) -> Predictions {
         format!("{image},val/class{class}/{image:05}.png,{class},class {class},{predicted}\n")
     });
     let head = "index,image,label,label_name,predicted\n";
-    Predictions::parse((head.to_owned() + &rows.collect::<String>()).as_bytes()).unwrap()
+    Predictions::parse((head.to_owned() + &rows.collect::<String>()).as_bytes())
 }
 
 /// A run with made-up numbers: a formula and noise from a hash of its index.

@@ -67,7 +67,7 @@ pub trait Failure: std::error::Error + Send + Sync + 'static {
 /// The longest text of an error, in letters.
 const MOST_LETTERS: usize = 4000;
 
-/// Why a command failed. Its text is [`printable`] and of limited length.
+/// Why a command or a call failed. Its text is [`printable`] and of limited length.
 #[derive(Debug)]
 pub struct Error(Box<dyn Failure>);
 
@@ -76,6 +76,9 @@ impl<E: Failure> From<E> for Error {
         Self(Box::new(error))
     }
 }
+
+/// The text says all: there is no [`source`](std::error::Error::source) beside it.
+impl std::error::Error for Error {}
 
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -257,7 +260,7 @@ impl Failure for PictureError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Read { .. } => code::IO,
-            Self::Decode { .. } => code::DATA,
+            Self::Decode { .. } | Self::Shape { .. } => code::DATA,
         }
     }
 }

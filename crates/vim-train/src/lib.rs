@@ -2,6 +2,15 @@
 //!
 //! A configuration ([`config`]) describes a run; a run has a folder ([`vim_run`]) with checkpoints
 //! and metrics; every failure is an [`Error`] with an exit code.
+//!
+//! A program of its own begins at [`load`]: a run's folder in, and a model out that answers as
+//! `vim-train predict` does. docs/library.md has more.
+//!
+//! ```no_run
+//! let trained = vim_train::load("data/runs/photos")?;
+//! println!("{}", trained.classifier()?.classify("cat.jpg")?); // as `predict` prints it
+//! # Ok::<(), vim_train::Error>(())
+//! ```
 
 /// In place of the standard library's, which panics where stderr cannot be written: no command ends
 /// for a pipe that is closed or a terminal that is gone.
@@ -26,3 +35,11 @@ pub mod train;
 pub mod weights;
 
 pub use error::{Error, Failure};
+pub use task::trained::{
+    Load, PixelClasses, Trained, TrainedClassifier, TrainedDetector, TrainedModel,
+    TrainedSegmenter, Weights, load,
+};
+
+// The crates that a program of its own names beside this one, in the versions that belong to it.
+pub use vim_model::burn;
+pub use {vim_data, vim_dense, vim_model};

@@ -19,6 +19,8 @@ pub(crate) mod factored;
 mod operation_count;
 pub(crate) mod phi;
 
+use std::str::FromStr;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr, VariantArray};
@@ -108,6 +110,27 @@ pub enum Gain {
         /// How many terms.
         terms: usize,
     },
+}
+
+impl FromStr for Discretization {
+    type Err = UnknownMethod;
+
+    /// The method of this name, as a configuration has it.
+    fn from_str(name: &str) -> Result<Self, UnknownMethod> {
+        let is_named = |method: &Self| <&str>::from(method) == name;
+        let mut methods = Self::VARIANTS.iter().copied();
+        methods.find(is_named).ok_or_else(|| UnknownMethod(name.to_owned()))
+    }
+}
+
+/// A name that no [`Discretization`] has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is no discretization: use one of {}", .0.escape_debug(), names())]
+pub struct UnknownMethod(String);
+
+fn names() -> String {
+    let names: Vec<&str> = Discretization::VARIANTS.iter().map(<&str>::from).collect();
+    names.join(", ")
 }
 
 impl Discretization {

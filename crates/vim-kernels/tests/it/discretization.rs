@@ -213,3 +213,16 @@ fn exact_gains_stay_bounded_and_the_verdict_says_so() {
         }
     }
 }
+
+#[test]
+fn a_method_is_known_by_the_name_that_configurations_have() {
+    let names = ["zoh", "foh", "bilinear", "poly", "highorder", "rk4"];
+    for (name, method) in names.iter().zip(Discretization::VARIANTS) {
+        assert_eq!(name.parse::<Discretization>(), Ok(*method));
+    }
+    let error = "Zoh\n".parse::<Discretization>().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`Zoh\\n` is no discretization: use one of zoh, foh, bilinear, poly, highorder, rk4"
+    );
+}

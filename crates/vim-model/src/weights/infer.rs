@@ -1,6 +1,7 @@
 //! The model that a checkpoint's shapes belong to.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use vim_kernels::Discretization;
 use vim_torch::{Item, StateDict};
@@ -16,8 +17,30 @@ use crate::config::{
 pub struct Inferred {
     /// Everything that the shapes determine; not checked.
     pub config: VimConfig,
-    /// The assumptions about values that the shapes do not determine.
-    pub assumed: String,
+    /// The values that the shapes do not determine.
+    pub assumed: Vec<Assumption>,
+}
+
+/// A value that had to be assumed of weights.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assumption {
+    /// The key of a configuration, such as `discretization`.
+    pub key: &'static str,
+    /// Its value, as a configuration has it.
+    pub value: String,
+}
+
+impl Assumption {
+    /// That `key` is `value`.
+    pub fn new(key: &'static str, value: impl fmt::Display) -> Self {
+        Self { key, value: value.to_string() }
+    }
+}
+
+impl fmt::Display for Assumption {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}", self.key, self.value)
+    }
 }
 
 /// A checkpoint that is not of a Vision Mamba that can be recognised.
@@ -160,26 +183,26 @@ fn inferred(shapes: &Shapes, backbone: Option<Rope>) -> Result<Inferred, InferEr
         ..VimConfig::default()
     };
     let mut assumed = vec![
-        format!("image_size {image_size}"),
-        format!("stride {stride}"),
-        format!("discretization {discretization}"),
-        format!("series {}", SsmConfig::default().series),
+        Assumption::new("image_size", image_size),
+        Assumption::new("stride", stride),
+        Assumption::new("discretization", discretization),
+        Assumption::new("series", SsmConfig::default().series),
     ];
     match class_token {
         ClassToken::Middle | ClassToken::Head | ClassToken::Random => {
-            assumed.push(format!("class_token {class_token}"));
+            assumed.push(Assumption::new("class_token", class_token));
         }
         ClassToken::Double => {}
         ClassToken::None if is_backbone => {}
-        ClassToken::None => assumed.push(format!("pool {}", Pool::default())),
+        ClassToken::None => assumed.push(Assumption::new("pool", Pool::default())),
     }
     if bimamba == Bimamba::V2 {
-        assumed.push("divide_out true".to_owned());
+        assumed.push(Assumption::new("divide_out", true));
     }
     if rope != Rope::None {
-        assumed.push(format!("rope {rope}"));
+        assumed.push(Assumption::new("rope", rope));
     }
-    Ok(Inferred { config, assumed: assumed.join(", ") })
+    Ok(Inferred { config, assumed })
 }
 
 /// Shapes by the original's names, as it stores them.

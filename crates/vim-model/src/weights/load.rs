@@ -95,12 +95,15 @@ pub enum ImportError {
 
 /// Reads a checkpoint file into a model of `config`, which the file does not carry.
 ///
-/// Any file that [`vim_torch::read_checkpoint`] reads. Strict: every parameter must be there, in
-/// its shape, and nothing else. Half-precision and f64 tensors become f32.
+/// Any file that [`vim_torch::read_checkpoint`] reads: PyTorch's archives and safetensors, under
+/// the original's names or this crate's. Strict: every parameter must be there, in its shape, and
+/// nothing else. Half-precision and f64 tensors become f32.
 ///
 /// # Errors
 ///
 /// [`ImportError`] names the file, the configuration's key, or every key that differs.
+#[doc(alias = "load")]
+#[doc(alias = "load_safetensors")]
 pub fn import_pytorch(
     config: &VimConfig,
     path: &Path,

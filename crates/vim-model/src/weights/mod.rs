@@ -8,7 +8,7 @@ pub(crate) mod names;
 mod pos_embed;
 
 pub use head_rows::HeadRows;
-pub use infer::{InferError, Inferred, infer, infer_backbone};
+pub use infer::{Assumption, InferError, Inferred, infer, infer_backbone};
 pub use load::{
     ImportError, LoadOptions, LoadReport, Naming, ShapeMismatch, StateDictMismatch, import_pytorch,
     load_module, load_named,

@@ -9,7 +9,7 @@ use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
 use vim_dense::SegmenterConfig;
 use vim_dense::detection::DetectorConfig;
-use vim_model::{LoadOptions, LoadReport, NamedArrays, Resize, SsmConfig, VimConfig};
+use vim_model::{Assumption, LoadOptions, LoadReport, NamedArrays, Resize, SsmConfig, VimConfig};
 use vim_run::storage::{Disk, replace};
 use vim_torch::Section;
 
@@ -220,7 +220,9 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
     // The sections that a configuration may have.
     let sections = Recorded { classes: Vec::new(), images: None, data: None, ..recorded }.to_toml();
     print(&format!("model    {classes} classes, {origin}:\n\n{sections}"))?;
-    if let Some(assumed) = assumed {
+    if !assumed.is_empty() {
+        let assumed: Vec<String> = assumed.iter().map(ToString::to_string).collect();
+        let assumed = assumed.join(", ");
         print(&format!("assumed  {assumed}: the shapes do not say; --config says otherwise"))?;
     }
     match &args.output {
@@ -245,7 +247,7 @@ struct Taken {
     recorded: Recorded,
     classes: usize,
     origin: Origin,
-    assumed: Option<String>,
+    assumed: Vec<Assumption>,
     report: LoadReport,
     remarks: Remarks,
 }

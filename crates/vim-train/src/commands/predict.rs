@@ -7,12 +7,12 @@ use serde::Serialize;
 use vim_run::printable;
 use vim_run::storage::{Disk, replace};
 
-use super::images::{ModelArgs, Subject, Walk, images};
+use super::images::{ModelArgs, Walk, images};
 use crate::error::Error;
 use crate::output::{check_free, print, print_json};
-use crate::task::classes::class_names;
 use crate::task::kinds::with_task;
-use crate::task::named::{NamedTask, PredictOptions, Predicting, check_flags};
+use crate::task::named::{NamedTask, PredictOptions, check_flags};
+use crate::task::trained::Subject;
 use crate::weights::provenance::Remarks;
 
 const EXAMPLES: &str = "\
@@ -64,15 +64,12 @@ fn predict<T: NamedTask>(
 ) -> Result<(), Error> {
     let options = &args.options;
     check_flags::<T>(&options.given())?;
-    let (described, remarks) = args.model.describe::<T>(subject)?;
-    let config = subject.around();
-    let recorded = &subject.source.classes;
-    let names = class_names::<T>(args.classes.as_deref(), recorded, config, described.classes)?;
+    let (described, mut remarks) = args.model.describe::<T>(subject)?;
+    let classes = subject.class_names::<T>(args.classes.as_deref(), &described, &mut remarks)?;
     T::check_files(options, paths)?;
     let chosen = args.model.device(subject.given.as_ref())?;
-    let model = args.model.load::<T>(subject, &described, &chosen.device)?;
-    let of = Predicting { config, names: &names, device: &chosen.device, options };
-    let predict = T::predictor(model, &of)?;
+    let trained = args.model.load::<T>(subject, &described, classes, &chosen.device)?;
+    let predict = T::predictor(trained, options)?;
     let is_text = options.output.is_none() && !options.json;
     let suffix = remarks.suffix();
     if is_text && !suffix.is_empty() {

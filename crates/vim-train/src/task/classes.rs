@@ -112,13 +112,14 @@ pub(crate) fn under(
 }
 
 /// Names of `count` classes: from the file, else as `recorded` in the run, else of the dataset of
-/// `config`, else of a published dataset of that size; else numbers.
+/// `config`, else of a published dataset of that size, which is an assumption and said; else
+/// numbers.
 pub(crate) fn class_names<T: NamedTask>(
     file: Option<&Path>,
     recorded: &[String],
     config: Option<&Config>,
     count: usize,
-) -> Result<Vec<String>, Error> {
+) -> Result<(Vec<String>, Option<String>), Error> {
     if let Some(path) = file {
         let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
         let names: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
@@ -141,22 +142,27 @@ pub(crate) fn class_names<T: NamedTask>(
                 "note: {} lists the classes of the weights in another order: theirs counts",
                 path.display()
             );
-            return Ok(recorded.to_vec());
+            return Ok((recorded.to_vec(), None));
         }
-        return Ok(names);
+        return Ok((names, None));
     }
     if recorded.len() == count {
-        return Ok(readable(recorded));
+        return Ok((readable(recorded), None));
     }
-    let names = match config.map(|config| config.data.dataset) {
+    let published = match config.map(|config| config.data.dataset) {
         // Its files alone tell the names.
         Some(DatasetKind::Folder) => None,
         Some(dataset) if dataset.class_names().len() == count => {
-            Some(dataset.class_names().iter().map(|&name| name.to_owned()).collect())
+            let names = dataset.class_names().iter().map(|&name| name.to_owned());
+            return Ok((names.collect(), None));
         }
         Some(_) | None => T::published_names(count),
     };
-    Ok(names.unwrap_or_else(|| (0..count).map(|class| format!("class {class}")).collect()))
+    if let Some(names) = published {
+        let assumed = format!("class names of the published dataset with {count} classes");
+        return Ok((names, Some(assumed)));
+    }
+    Ok(((0..count).map(|class| format!("class {class}")).collect(), None))
 }
 
 #[cfg(test)]
@@ -177,7 +183,7 @@ mod tests {
     #[test]
     fn recorded_names_come_before_those_of_a_dataset_of_the_same_size() {
         let named = |recorded: &[String], config: Option<&Config>, count| {
-            class_names::<Classification>(None, recorded, config, count).unwrap()
+            class_names::<Classification>(None, recorded, config, count).unwrap().0
         };
         let hundred: Vec<String> = (0..100).map(|class| format!("pie {class}")).collect();
         assert_eq!(named(&hundred, None, 100), hundred);
@@ -187,7 +193,11 @@ mod tests {
         let folder = Config::from_toml("[data]\ndataset = \"folder\"\n").unwrap();
         assert_eq!(named(&[], Some(&folder), 100)[99], "class 99", "nobody knows");
         let of_objects = class_names::<Detection>(None, &[], None, 100).unwrap();
-        assert_eq!(of_objects[0], "class 0", "CIFAR-100's are of images");
+        assert_eq!(of_objects.0[0], "class 0", "CIFAR-100's are of images");
+        assert_eq!(of_objects.1, None, "a number is no assumption");
+        let (names, assumed) = class_names::<Classification>(None, &[], None, 1000).unwrap();
+        assert_eq!(names[0], "tench, Tinca tinca");
+        assert_eq!(assumed.unwrap(), "class names of the published dataset with 1000 classes");
 
         let mut ids: Vec<String> = (0..1000).map(|class| format!("n{class:08}")).collect();
         assert_eq!(readable(&ids), ids);

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use burn::tensor::{Device, Tensor};
 use rayon::prelude::*;
 use vim_data::dense_ops::padding;
-use vim_data::{Batch, EVAL_CROP, EvalTransform, Pixels, Statistics, read_whole_picture};
+use vim_data::{
+    Batch, EVAL_CROP, EvalTransform, PictureError, Pixels, Statistics, read_whole_picture,
+};
 use vim_model::ImageSize;
 
 use super::batches;
@@ -13,17 +15,19 @@ use crate::config::Config;
 use crate::error::Error;
 
 /// Image files as a classifier sees them.
+#[derive(Clone, Debug)]
 pub(crate) struct Seer {
     /// Of the model's images, `[height, width]`.
     pub(crate) size: [usize; 2],
-    statistics: Statistics,
+    /// What they are normalized by.
+    pub(crate) statistics: Statistics,
     /// `augment.eval_crop_ratio`.
     crop: f64,
     device: Device,
 }
 
-/// The pixels of an image, or why it cannot be read.
-pub(crate) type Picture = Result<Vec<u8>, String>;
+/// The pixels of an image, `[height, width, 3]`, or why it cannot be read.
+pub(crate) type Picture = Result<Vec<u8>, PictureError>;
 
 impl Seer {
     /// Of images of `size`, cropped and normalized as `config` says, else as the original does it,
@@ -38,13 +42,15 @@ impl Seer {
 
     /// Reads images, resized and cropped as evaluation does.
     pub(crate) fn read(&self, paths: &[PathBuf]) -> Vec<Picture> {
-        let read = |path: &PathBuf| {
-            let pixels = read_whole_picture(path).map_err(|error| error.to_string())?;
-            let mut seen = vec![0; 3 * self.size[0] * self.size[1]];
-            EvalTransform::new(self.crop).apply(&pixels, self.size, &mut seen);
-            Ok(seen)
-        };
+        let read = |path: &PathBuf| -> Picture { Ok(self.see(&read_whole_picture(path)?)) };
         paths.par_iter().map(read).collect()
+    }
+
+    /// An image of any size, resized and cropped as evaluation does.
+    pub(crate) fn see(&self, pixels: &Pixels) -> Vec<u8> {
+        let mut seen = vec![0; 3 * self.size[0] * self.size[1]];
+        EvalTransform::new(self.crop).apply(pixels, self.size, &mut seen);
+        seen
     }
 
     /// Those that could be read, normalized, `[B, 3, H, W]`; `None` if there are none.

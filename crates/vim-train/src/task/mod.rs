@@ -10,6 +10,7 @@ mod init;
 pub(crate) mod kinds;
 pub(crate) mod named;
 pub mod segmentation;
+pub(crate) mod trained;
 pub mod without_data;
 
 use std::ops::Range;

@@ -11,6 +11,7 @@ use vim_data::{Annotation, Batch, Batches, DataError, LoaderConfig, Split, Split
 use vim_model::Vim;
 use vim_run::signals::StopRequest;
 
+use super::frame::Seer;
 use super::without_data::WithoutData;
 use super::{Model, Task};
 use crate::config::Config;
@@ -28,6 +29,8 @@ pub(crate) trait NamedTask:
     type Heads: Heads<Model = Model<Self>>;
     /// What `eval` says of a split.
     type Report: Report;
+    /// A model with all that it takes to answer about images.
+    type Trained;
     /// What `predict` says of an image: as JSON for scripts, by `Display` for people.
     type Answer: Serialize + Display;
 
@@ -66,12 +69,15 @@ pub(crate) trait NamedTask:
         Ok(())
     }
 
-    /// A function that says what `model` makes of each of some image files, or why one cannot be
+    /// `model` with all that it takes to answer about images.
+    fn trained(model: Model<Self>, with: Settings<'_>) -> Result<Self::Trained, Error>;
+
+    /// A function that says what `trained` makes of each of some image files, or why one cannot be
     /// read, and writes the files asked for.
     #[expect(clippy::type_complexity, reason = "a result for all of the images, and for each")]
     fn predictor(
-        model: Model<Self>,
-        of: &Predicting<'_>,
+        trained: Self::Trained,
+        options: &PredictOptions,
     ) -> Result<impl Fn(&[PathBuf]) -> Result<Vec<Result<Self::Answer, String>>, Error>, Error>;
 
     /// The content of the file that `predict --output` asks for, by a model of the weights called
@@ -80,8 +86,8 @@ pub(crate) trait NamedTask:
         Err(Error::internal("a table of a task that has none"))
     }
 
-    /// The model as `features` reads it, where the task has such a model.
-    fn into_classifier(_model: Model<Self>) -> Option<Vim> {
+    /// The model as `features` reads it, where the task has such a model, and how it sees images.
+    fn into_features(_trained: Self::Trained) -> Option<(Vim, Seer)> {
         None
     }
 }
@@ -174,19 +180,17 @@ impl EvalOptions {
     }
 }
 
-/// What predictions are made of, and by what.
-pub(crate) struct Predicting<'a> {
+/// What a model needs beside its weights, to answer about images.
+pub(crate) struct Settings<'a> {
     /// The configuration that is given, else the one recorded with the weights, if any.
     pub(crate) config: Option<&'a Config>,
-    /// Of the classes, by number.
-    pub(crate) names: &'a [String],
+    /// Names of the classes, by number.
+    pub(crate) classes: Vec<String>,
     /// What to compute on.
     pub(crate) device: &'a Device,
-    /// What to print and to write.
-    pub(crate) options: &'a PredictOptions,
 }
 
-impl<'a> Predicting<'a> {
+impl<'a> Settings<'a> {
     /// The configuration of a task with [`NamedTask::NEEDS_CONFIG`].
     pub(super) fn config(&self) -> Result<&'a Config, Error> {
         self.config.ok_or_else(|| Error::internal("predictions without a configuration"))

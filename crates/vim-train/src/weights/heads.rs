@@ -3,7 +3,8 @@
 use burn::module::Module;
 use burn::tensor::Device;
 use vim_model::{
-    Inferred, LoadOptions, LoadReport, ModelError, NamedArrays, StateDictMismatch, VimConfig,
+    Assumption, Inferred, LoadOptions, LoadReport, ModelError, NamedArrays, StateDictMismatch,
+    VimConfig,
 };
 use vim_torch::StateDict;
 
@@ -94,7 +95,7 @@ pub struct Described<H> {
     /// Who says so.
     pub origin: Origin,
     /// What the shapes do not tell, where they are what says so.
-    pub assumed: Option<String>,
+    pub assumed: Vec<Assumption>,
 }
 
 /// The name of a parameter that every backbone has.
@@ -152,15 +153,15 @@ impl WeightsSource {
                     H::TASK
                 ))
             })?;
-            (heads, given.model.clone(), Origin::Given, None)
+            (heads, given.model.clone(), Origin::Given, Vec::new())
         } else if let Some(recorded) = &self.recorded
             && let Some(heads) = H::of_record(recorded)
         {
-            (heads, recorded.vim(), Origin::Recorded, None)
+            (heads, recorded.vim(), Origin::Recorded, Vec::new())
         } else {
             let (heads, Inferred { config, assumed }) =
                 H::of_shapes(&self.arrays.state).map_err(|why| self.unrecognised(why))?;
-            (heads, config, Origin::Inferred, Some(assumed))
+            (heads, config, Origin::Inferred, assumed)
         };
         let Some(classes) = classes.or_else(|| self.num_classes::<H>()) else {
             let hidden = |name: &&'static str| in_the_way(&self.arrays.state, name);

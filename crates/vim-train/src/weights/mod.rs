@@ -81,6 +81,17 @@ pub enum WeightsError {
         why: String,
     },
 
+    /// The weights are of another task than a caller's.
+    #[error("{checkpoint} is a {is}, no {asked}: take its {is}, or other weights")]
+    OtherTask {
+        /// Whose weights.
+        checkpoint: String,
+        /// What its model is called.
+        is: &'static str,
+        /// What was asked for.
+        asked: &'static str,
+    },
+
     /// Weights are asked for otherwise than they were trained.
     #[error(
         "{checkpoint} was trained otherwise: {}; use the weights as they were trained, or allow the difference: {allow}",

@@ -20,6 +20,7 @@ mod fatal;
 mod features;
 mod flags;
 mod layers;
+mod library;
 mod nodes;
 mod old_runs;
 mod packed;

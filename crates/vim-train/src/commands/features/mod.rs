@@ -10,12 +10,12 @@ use clap::Args;
 use serde_json::{Value, json};
 use vim_model::{FeatureError, Vim};
 
-use super::images::{ModelArgs, Subject, Walk, images};
+use super::images::{ModelArgs, Walk, images};
 use crate::error::{Error, Failure, code};
 use crate::output::{OutputError, check_free, print, print_json};
-use crate::task::frame::Seer;
 use crate::task::kinds::with_task;
 use crate::task::named::NamedTask;
+use crate::task::trained::Subject;
 use crate::weights::heads::Heads as _;
 use labels::Labels;
 use npz::Npz;
@@ -109,15 +109,15 @@ fn write<T: NamedTask>(args: &FeaturesArgs, subject: &Subject) -> Result<(), Err
     let paths = images(&args.images)?;
     let (described, remarks) = args.model.describe::<T>(subject)?;
     let device = args.model.device(subject.given.as_ref())?.device;
-    let model = args.model.load::<T>(subject, &described, &device)?;
-    let Some(model) = T::into_classifier(model) else {
+    // Features have no classes.
+    let trained = args.model.load::<T>(subject, &described, Vec::new(), &device)?;
+    let Some((model, seer)) = T::into_features(trained) else {
         return Err(Error::usage(format!(
             "features are a classifier's, and {} is a {}",
             subject.source.name,
             T::Heads::WHAT
         )));
     };
-    let seer = Seer::new(model.config().image_size, subject.around(), &device);
     let layers = blocks(&model, &args.layers)?;
     let name = |layer: &usize| match layers.len() {
         1 => "features".to_owned(),
@@ -137,7 +137,7 @@ fn write<T: NamedTask>(args: &FeaturesArgs, subject: &Subject) -> Result<(), Err
         for (path, picture) in paths.iter().zip(pictures) {
             match picture {
                 Ok(_) => kept.push(path),
-                Err(why) => walk.leave_out(&why),
+                Err(why) => walk.leave_out(&why.to_string()),
             }
         }
         walk.advance(paths.len());

@@ -10,17 +10,14 @@ use vim_run::printable;
 
 use crate::args::{DeviceArg, Overrides, count};
 use crate::commands::import::TakeArgs;
-use crate::config::{Config, TaskKind};
+use crate::config::Config;
 use crate::device::{self, SelectedDevice, threads};
 use crate::error::Error;
 use crate::output::bar::Bar;
-use crate::task::Model;
-use crate::task::kinds::task_of;
 use crate::task::named::NamedTask;
-use crate::weights::heads::{Described, Heads as _};
-use crate::weights::place::Place;
-use crate::weights::provenance::{Remarks, Use};
-use crate::weights::source::WeightsSource;
+use crate::task::trained::Subject;
+use crate::weights::heads::Described;
+use crate::weights::provenance::Remarks;
 
 pub(super) use files::images;
 
@@ -50,15 +47,11 @@ impl ModelArgs {
     pub(super) fn find(&self) -> Result<Subject, Error> {
         let given = self.config.as_ref().map(|path| Config::load(path, &self.overrides.set));
         let given = given.transpose()?;
-        let (root, run) = match &given {
-            Some(given) => (given.run.root.clone(), Some(given.run_folder()?)),
-            None => (self.overrides.run_root()?, None),
+        let root = match &given {
+            Some(given) => given.run.root.clone(),
+            None => self.overrides.run_root()?,
         };
-        let place = Place::find(&self.checkpoint, &root, run.as_deref())?;
-        let source = WeightsSource::open(&place, self.take.section())?;
-        let around = given.as_ref().or(source.run.as_ref());
-        let task = around.map_or_else(|| task_of(&source), |config| config.task);
-        Ok(Subject { source, given, task })
+        Subject::find(&self.checkpoint, &root, self.take.section(), given)
     }
 
     /// The model of the weights, whose task is `T`, and what the answers must say of it.
@@ -66,25 +59,13 @@ impl ModelArgs {
         &self,
         subject: &Subject,
     ) -> Result<(Described<T::Heads>, Remarks), Error> {
-        let source = &subject.source;
-        if T::NEEDS_CONFIG && subject.around().is_none() {
-            let what = T::Heads::WHAT;
-            return Err(source.unrecognised(format!(
-                "is a {what}: give --config, which says how images are shown to it"
-            )));
-        }
-        let given = subject.given.as_ref();
-        let described = source.described::<T::Heads>(given, None)?;
-        let mut remarks = source.check_described(given, Use::Predict, &self.take.allowed())?;
-        if let Some(assumed) = &described.assumed {
+        let (described, remarks) = subject.described::<T>(&self.take.allowed())?;
+        if !described.assumed.is_empty() {
+            let assumed: Vec<String> = described.assumed.iter().map(ToString::to_string).collect();
             eprintln!(
-                "note: the model is inferred from the shapes, assuming {assumed}; --config says \
-                 otherwise"
+                "note: the model is inferred from the shapes, assuming {}; --config says otherwise",
+                assumed.join(", ")
             );
-            remarks.assumed.push(assumed.clone());
-        }
-        if subject.around().is_none() {
-            remarks.assumed.push("normalization by ImageNet's statistics".to_owned());
         }
         Ok((described, remarks))
     }
@@ -104,27 +85,13 @@ impl ModelArgs {
         &self,
         subject: &Subject,
         described: &Described<T::Heads>,
+        classes: Vec<String>,
         device: &Device,
-    ) -> Result<Model<T>, Error> {
+    ) -> Result<T::Trained, Error> {
         let options = self.take.options();
-        let (model, report) = subject.source.model(described, device, options)?;
+        let (trained, report) = subject.trained::<T>(described, classes, device, options)?;
         subject.source.say_notes(&report, options);
-        Ok(model)
-    }
-}
-
-/// Weights, and what they are of.
-pub(super) struct Subject {
-    pub(super) source: WeightsSource,
-    pub(super) given: Option<Config>,
-    /// Of the configuration that was given, else of the recorded one, else of the weights.
-    pub(super) task: TaskKind,
-}
-
-impl Subject {
-    /// The configuration that was given, else the recorded one.
-    pub(super) fn around(&self) -> Option<&Config> {
-        self.given.as_ref().or(self.source.run.as_ref())
+        Ok(trained)
     }
 }
 

@@ -12,8 +12,9 @@ use vim_run::storage::{Disk, replace};
 
 use super::evaluate::{SCORES, evaluate};
 use super::gallery;
-use super::predict::{Guess, Guesses, predict};
+use super::predict::{Guess, Guesses};
 use super::predictions::Predictions;
+use super::trained::TrainedClassifier;
 use super::weights::LinearHead;
 use super::{Classification, check_image_size};
 use crate::config::Config;
@@ -23,13 +24,16 @@ use crate::output::csv;
 use crate::output::picture::thumbnail;
 use crate::task::classes::IMAGENET;
 use crate::task::frame::Seer;
-use crate::task::named::{EvalOptions, Evaluating, Format, NamedTask, Predicting, Report, TOP};
+use crate::task::named::{
+    EvalOptions, Evaluating, Format, NamedTask, PredictOptions, Report, Settings, TOP,
+};
 use crate::task::{Evaluation, batches};
 
 impl NamedTask for Classification {
     type Annotation = Class;
     type Heads = LinearHead;
     type Report = ImageScores;
+    type Trained = TrainedClassifier;
     type Answer = Answer;
 
     const REFUSED: &'static [(&'static str, &'static str)] = &[
@@ -84,35 +88,28 @@ impl NamedTask for Classification {
         }))
     }
 
+    fn trained(model: Vim, with: Settings<'_>) -> Result<TrainedClassifier, Error> {
+        Ok(TrainedClassifier::new(model, with.config, with.classes, with.device))
+    }
+
     fn predictor(
-        model: Vim,
-        of: &Predicting<'_>,
+        trained: TrainedClassifier,
+        options: &PredictOptions,
     ) -> Result<impl Fn(&[PathBuf]) -> Result<Vec<Result<Answer, String>>, Error>, Error> {
-        let seer = Seer::new(model.config().image_size, of.config, of.device);
-        let top = of.options.top.unwrap_or(TOP);
-        let with_thumbnails = of.options.format()? == Some(Format::Html);
-        let names = of.names.to_vec();
+        let top = options.top.unwrap_or(TOP);
+        let with_thumbnails = options.format()? == Some(Format::Html);
         Ok(move |paths: &[PathBuf]| {
-            let pictures = seer.read(paths);
-            let guesses = match seer.upload(&pictures)? {
-                Some(images) => predict(&model, images, &names, top.max(IN_TABLE))?,
-                None => Vec::new(),
-            };
-            let mut guesses = guesses.into_iter();
-            let answer = |(path, picture): (&PathBuf, Result<Vec<u8>, String>)| {
-                let data = match picture {
-                    Ok(data) => data,
+            let seen = trained.answers(paths, top.max(IN_TABLE))?;
+            let answer = |(path, seen): (&PathBuf, Result<(Pixels, Guesses), String>)| {
+                let (pixels, guesses) = match seen {
+                    Ok(seen) => seen,
                     Err(why) => return Ok(Err(why)),
                 };
-                let guesses = guesses.next();
-                let guesses = guesses.ok_or_else(|| Error::internal("an image was lost"))?;
-                let [height, width] = seer.size;
-                let pixels = Pixels { height, width, data };
                 let thumbnail = with_thumbnails.then(|| thumbnail(&pixels, SIDE)).transpose()?;
                 let image = path.display().to_string();
                 Ok(Ok(Answer { image, guesses, top, thumbnail }))
             };
-            paths.iter().zip(pictures).map(answer).collect()
+            paths.iter().zip(seen).map(answer).collect()
         })
     }
 
@@ -127,8 +124,8 @@ impl NamedTask for Classification {
         }
     }
 
-    fn into_classifier(model: Vim) -> Option<Vim> {
-        Some(model)
+    fn into_features(trained: TrainedClassifier) -> Option<(Vim, Seer)> {
+        Some((trained.model, trained.seer))
     }
 }
 

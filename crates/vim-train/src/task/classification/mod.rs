@@ -6,6 +6,7 @@ pub mod evaluate;
 mod gallery;
 pub mod predict;
 pub(crate) mod predictions;
+mod trained;
 mod weights;
 
 use std::ops::Range;
@@ -32,6 +33,7 @@ pub use batch::{Mixed, Targets, cross_entropy};
 use batch::{bce, check_threshold, target_loss, to_tensors};
 use evaluate::evaluate;
 use predictions::Predictions;
+pub use trained::TrainedClassifier;
 use weights::LinearHead;
 
 /// A Vision Mamba and its classification loss.

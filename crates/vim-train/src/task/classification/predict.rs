@@ -9,21 +9,24 @@ use vim_model::Vim;
 use crate::error::Error;
 
 /// The likeliest classes of an image, the likeliest first.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct Guesses(Vec<Guess>);
 
 /// A class, and how likely it is.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Guess {
-    pub(crate) class: usize,
-    pub(crate) name: String,
-    pub(crate) probability: f64,
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Guess {
+    /// Its number.
+    pub class: usize,
+    /// Its name.
+    pub name: String,
+    /// 0 to 1; not a number where the model's output is none.
+    pub probability: f64,
 }
 
 impl Guesses {
     /// At most `count` of them, the likeliest first.
-    pub(crate) fn likeliest(&self, count: usize) -> &[Guess] {
+    pub fn likeliest(&self, count: usize) -> &[Guess] {
         &self.0[..count.min(self.0.len())]
     }
 

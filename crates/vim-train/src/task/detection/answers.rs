@@ -14,19 +14,21 @@ use vim_dense::detection::{Detector, DetectorConfig};
 use vim_run::storage::{Disk, replace};
 
 use super::evaluate::Evaluated;
-use super::inference::{Seen, Viewer};
+use super::inference::Seen;
+use super::trained::TrainedDetector;
 use super::{Detection, FoundObject, FoundObjects, ObjectDetector, SHOWN};
 use crate::config::Config;
 use crate::error::Error;
 use crate::output::check_distinct;
 use crate::output::coco::{KindReport, classes_csv, kind_reports, tables};
 use crate::task::dense::{self, DenseObjective as _};
-use crate::task::named::{EvalOptions, Evaluating, NamedTask, PredictOptions, Predicting, Report};
+use crate::task::named::{EvalOptions, Evaluating, NamedTask, PredictOptions, Report, Settings};
 
 impl NamedTask for Detection {
     type Annotation = ImageObjects;
     type Heads = DetectorConfig;
     type Report = Evaluated;
+    type Trained = TrainedDetector;
     type Answer = Answer;
 
     const REFUSED: &'static [(&'static str, &'static str)] = &[
@@ -71,25 +73,25 @@ impl NamedTask for Detection {
         check_distinct([folder.as_path()].into_iter(), paths, options.force, file)
     }
 
+    fn trained(model: Detector, with: Settings<'_>) -> Result<TrainedDetector, Error> {
+        TrainedDetector::new(model, with)
+    }
+
     fn predictor(
-        model: Detector,
-        of: &Predicting<'_>,
+        trained: TrainedDetector,
+        options: &PredictOptions,
     ) -> Result<impl Fn(&[PathBuf]) -> Result<Vec<Result<Answer, String>>, Error>, Error> {
-        let config = of.config()?;
-        let model = model.with_precision(config.train.precision)?;
-        let viewer = Viewer { statistics: config.data.statistics() };
-        let (names, device) = (of.names.to_vec(), of.device.clone());
-        let colours = config.data.class_colours(&names);
-        let PredictOptions { drawn, least, top, json, .. } = of.options;
+        let PredictOptions { drawn, least, top, json, .. } = options;
         let (folder, top) = (drawn.clone(), top.unwrap_or(usize::MAX));
         let least_drawn = least.unwrap_or(SHOWN);
         let least = least.unwrap_or(if *json { 0.0 } else { SHOWN });
         Ok(move |paths: &[PathBuf]| {
+            let TrainedDetector { model, classes, colours, viewer, device } = &trained;
             let read: Vec<_> = paths.iter().map(|path| read_whole_picture(path)).collect();
             let images: Vec<&Pixels> = read.iter().flatten().collect();
             let seen = match images.is_empty() {
                 true => Vec::new(),
-                false => viewer.seen(&model, &images, &device)?,
+                false => viewer.seen(model, &images, device)?,
             };
             let mut seen = seen.into_iter();
             let answer = |(path, image): (&PathBuf, &Result<Pixels, PictureError>)| {
@@ -100,12 +102,12 @@ impl NamedTask for Detection {
                 let seen = seen.next().ok_or_else(|| Error::internal("an image was lost"))?;
                 if let Some(folder) = &folder {
                     let file = drawn_file(folder, path);
-                    let drawn = seen.drawn(image, &names, &colours, least_drawn);
+                    let drawn = seen.drawn(image, classes, colours, least_drawn);
                     let written =
                         encode_png(&drawn).and_then(|bytes| replace(&Disk, &file, &bytes));
                     written.map_err(Error::io("write", &file))?;
                 }
-                let objects = found(&seen, &names, least, top);
+                let objects = trained.objects(&seen, least, top);
                 Ok(Ok(Answer { image: path.display().to_string(), seen, objects }))
             };
             paths.iter().zip(&read).map(answer).collect()
@@ -201,14 +203,4 @@ impl Serialize for Answer {
 fn drawn_file(folder: &Path, path: &Path) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     folder.join(format!("{stem}_objects.png"))
-}
-
-/// The `top` surest objects of those whose score is at least `least`.
-fn found(seen: &Seen, names: &[String], least: f32, top: usize) -> Vec<FoundObject> {
-    let chosen = (0..seen.len()).take_while(|&at| seen.scores[at] >= least).take(top);
-    let object = |at: usize| {
-        let (class, score, corners) = (seen.classes[at], seen.scores[at], seen.boxes[at]);
-        FoundObject::new(class, names, score, corners, Some(seen.area(at)))
-    };
-    chosen.map(object).collect()
 }

@@ -5,6 +5,7 @@ mod answers;
 pub mod evaluate;
 pub mod inference;
 mod objective;
+mod trained;
 mod weights;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use crate::output::coco;
 use evaluate::{Evaluated, Loading, evaluate, scores};
 use inference::{Viewer, annotated};
 pub use objective::{FoundObject, FoundObjects, ObjectDetector, Scenes};
+pub use trained::TrainedDetector;
 
 /// Score from which on an object is drawn.
 const SHOWN: f32 = 0.5;

@@ -3,8 +3,8 @@
 use burn::tensor::Device;
 use vim_dense::detection::{Detector, DetectorConfig};
 use vim_model::{
-    Inferred, LastTap, LoadOptions, LoadReport, ModelError, Names, Rope, StateDictMismatch,
-    VimConfig, infer_backbone,
+    Assumption, Inferred, LastTap, LoadOptions, LoadReport, ModelError, Names, Rope,
+    StateDictMismatch, VimConfig, infer_backbone,
 };
 use vim_torch::StateDict;
 
@@ -59,8 +59,8 @@ impl Heads for DetectorConfig {
         let is_normed = prefix == NAMES[0][0] && shape(&format!("{prefix}norm_f.weight")).is_some();
         let last = if is_normed { LastTap::AddNorm } else { LastTap::Add };
         let heads = Self { last, channels, box_features, ..Self::default() };
-        backbone.assumed += &format!(", detection.anchor_size {}", heads.anchor_size);
-        backbone.assumed += &format!(", detection.last {last}");
+        let anchor_size = Assumption::new("detection.anchor_size", heads.anchor_size);
+        backbone.assumed.extend([anchor_size, Assumption::new("detection.last", last)]);
         Ok((heads, backbone))
     }
 

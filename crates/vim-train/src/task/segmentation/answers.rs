@@ -17,6 +17,7 @@ use vim_run::storage::{Disk, replace};
 use super::classes::{ClassRow, class_rows, classes_csv};
 use super::evaluate::{SCORES, scores};
 use super::inference::Viewer;
+use super::trained::TrainedSegmenter;
 use super::{ClassShares, PixelClassifier, Segmentation};
 use crate::config::Config;
 use crate::error::Error;
@@ -24,13 +25,14 @@ use crate::output::{check_distinct, confusion};
 use crate::task::Evaluation;
 use crate::task::dense::{self, DenseObjective as _};
 use crate::task::named::{
-    EvalOptions, Evaluating, NamedTask, PredictOptions, Predicting, Report, TOP,
+    EvalOptions, Evaluating, NamedTask, PredictOptions, Report, Settings, TOP,
 };
 
 impl NamedTask for Segmentation {
     type Annotation = LabelMap;
     type Heads = SegmenterConfig;
     type Report = PixelScores;
+    type Trained = TrainedSegmenter;
     type Answer = Answer;
 
     const REFUSED: &'static [(&'static str, &'static str)] = &[
@@ -78,33 +80,29 @@ impl NamedTask for Segmentation {
         check_distinct(folders, paths, options.force, |path| outputs.files(path))
     }
 
+    fn trained(model: Segmenter, with: Settings<'_>) -> Result<TrainedSegmenter, Error> {
+        TrainedSegmenter::new(model, with)
+    }
+
     fn predictor(
-        model: Segmenter,
-        of: &Predicting<'_>,
+        trained: TrainedSegmenter,
+        options: &PredictOptions,
     ) -> Result<impl Fn(&[PathBuf]) -> Result<Vec<Result<Answer, String>>, Error>, Error> {
-        let config = of.config()?;
-        let model = model.with_precision(config.train.precision)?;
-        let viewer = Viewer {
-            recipe: config.pairs(),
-            statistics: config.data.statistics(),
-            multi_scale: of.options.multi_scale,
-        };
-        let (names, device) = (of.names.to_vec(), of.device.clone());
-        let colours = config.data.class_colours(&names);
-        let (outputs, top) = (Outputs::of(of.options), of.options.top.unwrap_or(TOP));
+        let viewer = Viewer { multi_scale: options.multi_scale, ..trained.viewer };
+        let (outputs, top) = (Outputs::of(options), options.top.unwrap_or(TOP));
         Ok(move |paths: &[PathBuf]| {
             let read: Vec<_> = paths.iter().map(|path| read_whole_picture(path)).collect();
             let images: Vec<&Pixels> = read.iter().flatten().collect();
-            let mut labels = viewer.labels(&model, &images, &device)?.into_iter();
+            let labels = viewer.labels(&trained.model, &images, &trained.device)?;
+            let mut labels = labels.into_iter();
             let answer = |(path, image): (&PathBuf, &Result<Pixels, PictureError>)| {
                 let image = match image {
                     Ok(image) => image,
                     Err(why) => return Ok(Err(why.to_string())),
                 };
                 let labels = labels.next().ok_or_else(|| Error::internal("an image was lost"))?;
-                outputs.write(path, image, &labels, &colours)?;
-                let each = labels.iter().map(|&label| usize::from(label));
-                let classes = ClassShares::of(each, &names, top);
+                outputs.write(path, image, &labels, &trained.colours)?;
+                let classes = trained.shares(&labels, top);
                 Ok(Ok(Answer { image: path.display().to_string(), classes }))
             };
             paths.iter().zip(&read).map(answer).collect()

@@ -5,6 +5,7 @@ pub(crate) mod classes;
 pub mod evaluate;
 pub mod inference;
 mod objective;
+mod trained;
 mod weights;
 
 use burn::tensor::{Device, Tensor, TensorData};
@@ -26,6 +27,7 @@ use classes::{class_rows, classes_csv};
 use evaluate::{Loading, evaluate, scores};
 use inference::Viewer;
 pub use objective::{ClassShare, ClassShares, Mapped, PixelClassifier, placement};
+pub use trained::{PixelClasses, TrainedSegmenter};
 
 /// Images that the floors are learned from.
 const FLOOR_IMAGES: usize = 1000;

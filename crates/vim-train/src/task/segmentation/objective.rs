@@ -192,6 +192,11 @@ pub struct ClassShare {
 }
 
 impl ClassShares {
+    /// Each of them.
+    pub fn all(&self) -> &[ClassShare] {
+        &self.0
+    }
+
     /// The `top` classes of these labels, one for each pixel.
     pub(crate) fn of(
         labels: impl ExactSizeIterator<Item = usize>,
