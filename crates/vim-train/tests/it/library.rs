@@ -74,7 +74,7 @@ fn whatever_is_loaded_answers_as_predict_does() {
         assert_eq!(images.normalize, Normalize::Dataset);
         let classifier = trained.classifier().unwrap();
         assert_eq!(classifier.size(), [32, 32]);
-        assert_eq!(classifier.statistics().mean, images.mean);
+        assert_eq!(classifier.statistics().mean, images.mean.map(|mean| mean as f32));
         assert_eq!(classifier.model.config().discretization, Discretization::Bilinear);
 
         // Pixels in memory, and tensors, say the same.
