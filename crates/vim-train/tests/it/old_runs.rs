@@ -101,7 +101,8 @@ fn what_starts_anew_under_version_1_ends_in_the_same_bytes() {
     for task in ["classification", "segmentation", "detection"] {
         let file = format!("{task}.toml");
         let train = ["train", &file];
-        let sets = set(&["version=1", "run.root=anew", &format!("run.name={task}")]);
+        let name = format!("run.name={task}");
+        let sets = set(&["version=1", "run.root=anew", &name]);
         assert_code(&old.run(&[&train[..], &sets].concat()), 0);
         old.assert_as_then(&format!("anew/{task}"), task);
     }
