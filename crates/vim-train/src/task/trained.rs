@@ -55,11 +55,11 @@ pub struct Trained {
 #[derive(Debug)]
 pub enum TrainedModel {
     /// Of classes of images.
-    Classifier(TrainedClassifier),
+    Classifier(Box<TrainedClassifier>),
     /// Of classes of pixels.
-    Segmenter(TrainedSegmenter),
+    Segmenter(Box<TrainedSegmenter>),
     /// Of objects.
-    Detector(TrainedDetector),
+    Detector(Box<TrainedDetector>),
 }
 
 /// Loads the weights at `path`, with everything they were trained with, onto the CPU.
@@ -211,19 +211,19 @@ impl Trained {
 
 impl From<TrainedClassifier> for TrainedModel {
     fn from(model: TrainedClassifier) -> Self {
-        Self::Classifier(model)
+        Self::Classifier(Box::new(model))
     }
 }
 
 impl From<TrainedSegmenter> for TrainedModel {
     fn from(model: TrainedSegmenter) -> Self {
-        Self::Segmenter(model)
+        Self::Segmenter(Box::new(model))
     }
 }
 
 impl From<TrainedDetector> for TrainedModel {
     fn from(model: TrainedDetector) -> Self {
-        Self::Detector(model)
+        Self::Detector(Box::new(model))
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 use vim_comm::Comm;
-use vim_data::{Class, DatasetKind, LoaderConfig, Pixels, Split};
+use vim_data::{Class, DatasetKind, LoaderConfig, Split};
 use vim_model::Vim;
 use vim_run::metrics::Scores;
 use vim_run::storage::{Disk, replace};
@@ -14,7 +14,7 @@ use super::evaluate::{SCORES, evaluate};
 use super::gallery;
 use super::predict::{Guess, Guesses};
 use super::predictions::Predictions;
-use super::trained::TrainedClassifier;
+use super::trained::{Answered, TrainedClassifier};
 use super::weights::LinearHead;
 use super::{Classification, check_image_size};
 use crate::config::Config;
@@ -100,7 +100,7 @@ impl NamedTask for Classification {
         let with_thumbnails = options.format()? == Some(Format::Html);
         Ok(move |paths: &[PathBuf]| {
             let seen = trained.answers(paths, top.max(IN_TABLE))?;
-            let answer = |(path, seen): (&PathBuf, Result<(Pixels, Guesses), String>)| {
+            let answer = |(path, seen): (&PathBuf, Answered)| {
                 let (pixels, guesses) = match seen {
                     Ok(seen) => seen,
                     Err(why) => return Ok(Err(why)),

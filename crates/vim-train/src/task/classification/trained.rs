@@ -11,6 +11,10 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::task::frame::{Picture, Seer};
 
+/// The pixels of an image as the model sees them, `[height, width, 3]`, and its likeliest classes;
+/// or why its file cannot be read.
+pub(super) type Answered = Result<(Pixels, Guesses), String>;
+
 /// A trained classifier: its model, its classes, and how it is shown images.
 #[derive(Debug)]
 pub struct TrainedClassifier {
@@ -80,13 +84,8 @@ impl TrainedClassifier {
         predict(&self.model, images, &self.classes, top)
     }
 
-    /// What it makes of each of some image files, which it sees at once: the pixels that it sees,
-    /// `[height, width, 3]`, and the `top` likeliest classes.
-    pub(super) fn answers(
-        &self,
-        paths: &[PathBuf],
-        top: usize,
-    ) -> Result<Vec<Result<(Pixels, Guesses), String>>, Error> {
+    /// What it makes of each of some image files, which it sees at once: `top` classes.
+    pub(super) fn answers(&self, paths: &[PathBuf], top: usize) -> Result<Vec<Answered>, Error> {
         let pictures = self.seer.read(paths);
         let guesses = match self.seer.upload(&pictures)? {
             Some(images) => self.guesses(images, top)?,
