@@ -37,11 +37,14 @@ pub(super) fn draw(
     };
     // A percentage is at most 100, and nothing that is compared is negative.
     let high = if metric.is_share() { high.min(100.0) } else { high };
-    let x = Scale::new((low.max(0.0), high), (names, split - 118.0));
+    let x = Scale::new((low.max(0.0), high), (names, split - 122.0));
     let start = x.target().0;
     let mut title = format!("{}{}", metric.title(), metric.unit());
-    if is_cut && let Some((_, first)) = x.ticks(5).first() {
-        title.push_str(&format!("; the axis begins at {first}, not at 0"));
+    if is_cut {
+        // Not the first tick, which may be above it.
+        let low = format!("{low:.6}");
+        let low = low.trim_end_matches('0').trim_end_matches('.');
+        title.push_str(&format!("; axis from {low}, not 0"));
     }
     let mut body = text("", (names, 16.0), "start", &title);
     body.push_str(&axis(&x, TOP, bottom));
@@ -59,7 +62,7 @@ pub(super) fn draw(
                 at - start
             ),
         };
-        body.push_str(&row(group, &x, metric, (middle, split - 106.0), mean));
+        body.push_str(&row(group, &x, metric, (middle, split - 110.0), mean));
         body.push_str("</g>");
     }
     if let Some(baseline) = baseline {
