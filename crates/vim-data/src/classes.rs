@@ -167,9 +167,9 @@ mod tests {
 
     #[test]
     fn unicode_forms_of_a_name_are_one_name() {
-        let (composed, decomposed) = ("\u{e9}clair", "e\u{301}clair");
+        let (composed, decomposed) = ("ha\u{ef}ti", "hai\u{308}ti");
         // In bytes, a name in between is on different sides of the two.
-        let one = matched(&["ez", composed], &[decomposed, "ez"]);
+        let one = matched(&["haz", composed], &[decomposed, "haz"]);
         assert_eq!(one.labels, [Some(1), Some(0)]);
         assert!(one.missing.is_empty() && one.unknown.is_empty());
         assert!(matched(&[composed], &[decomposed]).is_identity());

@@ -177,16 +177,16 @@ fn a_validation_part_may_lack_classes() {
 
 #[test]
 fn folders_of_classes_match_in_two_unicode_forms() {
-    let (composed, decomposed) = ("\u{e9}clair", "e\u{301}clair");
+    let (composed, decomposed) = ("ha\u{ef}ti", "hai\u{308}ti");
     let root = unpacked();
     for (part, name) in [("train", composed), ("val", decomposed)] {
         let part = root.path().join(part);
         fs::rename(part.join("n03"), part.join(name)).unwrap();
-        fs::rename(part.join("n02"), part.join("ez")).unwrap();
+        fs::rename(part.join("n02"), part.join("haz")).unwrap();
     }
     let splits = open(&config(root.path())).unwrap();
-    // In bytes, `cafz` is between the two forms.
-    assert_eq!(splits.train.class_names(), ["ez", composed, "n01"]);
+    // In bytes, `haz` is between the two forms.
+    assert_eq!(splits.train.class_names(), ["haz", composed, "n01"]);
     assert_eq!(splits.test.class_names(), splits.train.class_names());
     let labels: Vec<u32> = (0..6).map(|position| splits.test.label(position)).collect();
     assert_eq!(labels, [1, 1, 0, 0, 2, 2]);

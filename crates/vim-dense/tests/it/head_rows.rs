@@ -26,12 +26,13 @@ fn a_segmenter_s_permuted_rows_give_permuted_logits() {
     let (heads, backbone) = small();
     let device = Device::flex();
     let given = shaken(&heads, &backbone, &device);
-    // `[1, K, H, W]`.
+    // `[1, H, W, K]`.
     let by_class = |model: &Segmenter| -> Vec<Vec<f32>> {
         let logits = model.forward(images(0, 1, 64, &device)).unwrap();
-        let [_, classes, ..] = logits.dims();
+        let [.., classes] = logits.dims();
         let logits = numbers(logits);
-        logits.chunks(logits.len() / classes).map(<[f32]>::to_vec).collect()
+        let of = |class| logits.iter().skip(class).step_by(classes).copied().collect();
+        (0..classes).map(of).collect()
     };
     let expected = by_class(&given);
     assert_eq!(expected.len(), CLASSES);

@@ -40,9 +40,9 @@ fn permuted_rows_give_permuted_logits() {
 fn common_rows_are_taken_and_others_keep_their_initial_values() {
     let rows = [None, Some(4), Some(1)];
     let (given, fresh) = (values(&build(&small(), 1)), values(&build(&of_classes(3), 9)));
-    // Ours: `[16, K]`.
+    // `[K, 16]`, as `values` gives the weights of linear layers.
     let column = |of: &[f32], classes: usize, class: usize| -> Vec<f32> {
-        of.iter().skip(class).step_by(classes).copied().collect()
+        of.chunks(of.len() / classes).nth(class).unwrap().to_vec()
     };
     for names in BOTH {
         let (model, report) = taken(names, 3, &rows);

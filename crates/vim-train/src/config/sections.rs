@@ -144,6 +144,7 @@ pub struct TrainConfig {
     /// Parts in which the weights of `train.init` may have been trained otherwise: `"method"`,
     /// `"model"`, `"normalization"`, `"split"`. Left out: none, and a difference is an error.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<String>")]
     pub init_allow: Vec<Part>,
     /// Which of the head's numbers `train.init` gives where its classes are not those of the data:
     /// none (`"same_classes"`), or those of classes of the same name (`"common"`).

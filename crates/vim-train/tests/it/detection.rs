@@ -163,6 +163,9 @@ fn it_starts_from_a_classifier_s_backbone_and_from_all_weights() {
     assert_eq!(bench.read("third", "metrics.jsonl"), bench.read("second", "metrics.jsonl"));
     let wide = ["detection.channels=16", &from(&bench.folder("first"))];
     let refused = bench.train("fourth", &set(&wide));
+    assert_says(&refused, 78, &["detection.channels (recorded 8, now 16)"]);
+    let wide = [&wide[..], &["train.init_allow=[\"model\"]"]].concat();
+    let refused = bench.train("fourth", &set(&wide));
     assert_says(&refused, 65, &["box_heads.0.convs.0.weight", "does not fit the model"]);
 }
 
