@@ -161,10 +161,12 @@ pub enum WeightsError {
 
 impl Failure for WeightsError {
     fn exit_code(&self) -> u8 {
-        match self {
-            Self::Unreadable { source: ReadError::Io(_), .. } => code::IO,
-            Self::NotAsTrained { .. } => code::CONFIG,
-            _ => code::DATA,
+        if matches!(self, Self::Unreadable { source: ReadError::Io(_), .. }) {
+            code::IO
+        } else if matches!(self, Self::NotAsTrained { .. }) {
+            code::CONFIG
+        } else {
+            code::DATA
         }
     }
 

@@ -247,7 +247,9 @@ impl WeightsSource {
         let differences = refused.iter().map(ToString::to_string).collect();
         let allow = match what {
             Use::Init { .. } => format!("train.init_allow = {names:?}"),
-            _ => names.iter().map(|name| format!("--allow {name}")).collect::<Vec<_>>().join(" "),
+            Use::Evaluate { .. } | Use::Predict | Use::Write => {
+                names.iter().map(|name| format!("--allow {name}")).collect::<Vec<_>>().join(" ")
+            }
         };
         Err(WeightsError::NotAsTrained { checkpoint: self.name.clone(), differences, allow })
     }
