@@ -186,7 +186,7 @@ fn every_key_is_refused_by_each_use_that_sees_it_unless_allowed() {
                 let text = error.to_string();
                 let allow = match what {
                     Use::Init { .. } => format!("train.init_allow = [{part:?}]"),
-                    _ => format!("--allow {part}"),
+                    Use::Evaluate { .. } | Use::Predict | Use::Write => format!("--allow {part}"),
                 };
                 let own_key = key.strip_prefix("images.").or(key.strip_prefix("split."));
                 let name = own_key.unwrap_or(key);
