@@ -2,7 +2,7 @@
 //! is asked of them.
 //!
 //! What changes a number is refused, unless the user allows that [`Part`]; what the forward pass
-//! cannot see is no difference. Every key has its [`part`].
+//! cannot see is no difference. `config/compared.rs` has the part of every key.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -74,7 +74,7 @@ impl Use {
 
 impl Recorded {
     /// Every key by which `now` would use the weights otherwise than they record. What they do not
-    /// record is no difference; [`WeightsSource::assumed`] says it.
+    /// record is no difference; [`WeightsSource::check_use`] says it.
     pub fn differences(&self, now: &Self, what: Use) -> Vec<Difference> {
         let tables = [self, now].map(|record| {
             let record = Self { classes: Vec::new(), ..record.clone() };
