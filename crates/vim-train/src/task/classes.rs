@@ -42,14 +42,29 @@ pub(super) fn as_begun(
             WeightsError::MissingClasses { checkpoint: run, missing: matched.missing }.into()
         );
     }
-    under(splits, classes, &matched, &run)
+    let note = how_matched(classes, splits.train.class_names(), &matched);
+    let mut splits = under(splits, classes, &matched, &run)?;
+    splits.notes.extend(note);
+    Ok(splits)
+}
+
+/// What is to be said of a match that is not of the same names in the same order.
+fn how_matched(recorded: &[String], data: &[String], matched: &ClassMatch) -> Option<String> {
+    if matched.by_number {
+        let (recorded, data) = (first(recorded), first(data));
+        return Some(format!("classes by number: the weights name {recorded}, the data {data}"));
+    }
+    let is_reordered = matched.missing.is_empty() && !matched.is_identity();
+    is_reordered.then(|| "classes by name: the data list them in another order".to_owned())
 }
 
 /// `splits` under the classes that the weights of `source` name, and what is to be said of the
-/// match: those whose classes are numbers match by their number.
+/// match: those whose classes are numbers match by their number. With `head` allowed to be of other
+/// classes, data that do not know all of them keep their own.
 pub(crate) fn as_trained(
     splits: Splits,
     source: &WeightsSource,
+    head: bool,
 ) -> Result<(Splits, Option<String>), Error> {
     if source.classes.is_empty() {
         // Without any record that is said with all the rest.
@@ -58,17 +73,14 @@ pub(crate) fn as_trained(
     }
     let matched =
         match_classes(&source.classes, splits.train.class_names()).map_err(DataError::from)?;
-    let by_number = matched.by_number.then(|| {
-        format!(
-            "classes by number: the weights name {}, the data {}",
-            first(&source.classes),
-            first(splits.train.class_names())
-        )
-    });
-    let reordered = (by_number.is_none() && !matched.is_identity() && matched.missing.is_empty())
-        .then(|| "classes by name: the data list them in another order".to_owned());
-    let splits = under(splits, &source.classes, &matched, &source.name)?;
-    Ok((splits, by_number.or(reordered)))
+    let data = splits.train.class_names();
+    if head && !matched.unknown.is_empty() {
+        let (recorded, data) = (first(&source.classes), first(data));
+        let note = format!("other classes: the weights name {recorded}, the data {data}");
+        return Ok((splits, Some(note)));
+    }
+    let note = how_matched(&source.classes, data, &matched);
+    Ok((under(splits, &source.classes, &matched, &source.name)?, note))
 }
 
 /// What training cannot learn from the classes of `splits`, a line each.

@@ -297,10 +297,11 @@ fn changed_images(
     let source = checkpoint.path.display().to_string();
     // Checkpoints of earlier versions have none.
     let Ok(text) = checkpoint.take(PROVENANCE) else { return Ok(Vec::new()) };
-    let recorded = Recorded::parse(&String::from_utf8_lossy(&text)).ok();
-    let (Some(recorded), Some(now)) =
-        (recorded.and_then(|recorded| recorded.data), now.and_then(|now| now.data.as_ref()))
-    else {
+    let recorded = Recorded::parse(&String::from_utf8_lossy(&text)).map_err(|error| {
+        let why = error.message().trim().replace('\n', ", ");
+        Error::data(format!("{source} has a {PROVENANCE} that this version cannot read: {why}"))
+    })?;
+    let (Some(recorded), Some(now)) = (recorded.data, now.and_then(|now| now.data.as_ref())) else {
         return Ok(Vec::new());
     };
     Ok(check_images(&source, &recorded, now, config.train.allow_changed_data)?)

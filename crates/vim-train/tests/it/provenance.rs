@@ -247,6 +247,10 @@ fn evaluation_goes_by_the_names_of_classes() {
     photos(&renamed, &[("dog", GREEN), ("owl", BLUE), ("zcat", RED)], [8, 4]);
     assert_says(&eval(&bench, &renamed, &[]), 65, &["1 class: zcat", "cat, dog, owl"]);
 
+    // A head that may be of other classes is taken by number, and that is said.
+    let other = parsed(&eval(&bench, &renamed, &["--allow", "head", "--json"]));
+    assert_parts(&other["assumed"].to_string(), &["other classes", "cat, dog", "dog, owl"]);
+
     // Numbers are the classes of those numbers: the same images, the same scores.
     let numbers = bench.folder("numbers");
     photos(&numbers, &[("0", RED), ("1", GREEN), ("2", BLUE)], [8, 4]);

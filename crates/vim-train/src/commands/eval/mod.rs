@@ -156,15 +156,11 @@ fn evaluate<T: NamedTask>(args: &EvalArgs, subject: Subject) -> Result<(), Error
     let chosen = device::choose(&config.devices)?;
     let source = WeightsSource::open(&weights, args.take.section())?;
     let options = args.take.options();
-    let (splits, by_number) = match options.head {
-        // The head is of the data's classes.
-        true => (T::splits(&config)?, None),
-        false => as_trained(T::splits(&config)?, &source)?,
-    };
+    let (splits, note) = as_trained(T::splits(&config)?, &source, options.head)?;
     let now = Recorded::of_run(&config, &[], RecordedData::of(&config.data, &splits));
     let what = Use::Evaluate { held_out: args.split == EvalSplit::Val };
     let mut remarks = source.check_use(&now, what, &args.take.allowed())?;
-    remarks.assumed.extend(by_number);
+    remarks.assumed.extend(note);
     let classes = splits.train.num_classes();
     let split = match args.split {
         EvalSplit::Test => splits.test,
