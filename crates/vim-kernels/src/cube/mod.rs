@@ -11,10 +11,10 @@ pub(crate) mod sum;
 pub(crate) mod tables;
 
 use burn::backend::cubecl::dtype_to_storage_type;
-use burn::tensor::{DType, Shape};
-use burn_cubecl::CubeDevice;
+use burn::tensor::{DType, Shape, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{CubeBackend, CubeDevice};
 use cubecl::CubeCount;
 use cubecl::client::Client;
 use cubecl::ir::ElemType;
@@ -22,6 +22,16 @@ use cubecl::ir::ElemType;
 /// The tensor with unpadded rows; copied only if they are padded.
 pub(crate) fn dense(tensor: CubeTensor) -> CubeTensor {
     into_contiguous(tensor)
+}
+
+/// The tensor on its backend.
+///
+/// # Panics
+///
+/// If it is not where kernels in CubeCL run, or its gradients are tracked.
+pub(crate) fn primitive<const R: usize>(tensor: Tensor<R>) -> CubeTensor {
+    let tensor = tensor.try_into_primitive::<CubeBackend>();
+    tensor.expect("invariant: the tensor is where kernels in CubeCL run, without autodiff")
 }
 
 /// A new contiguous tensor on the device of `like`, uninitialized.

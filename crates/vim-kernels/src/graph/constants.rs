@@ -165,8 +165,8 @@ mod tests {
 
     use burn::tensor::{Device, Tensor};
 
-    use super::super::cube::primitive;
     use super::*;
+    use crate::cube::primitive;
 
     #[test]
     fn a_weight_is_made_once_before_the_recording() {

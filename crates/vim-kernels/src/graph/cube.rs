@@ -14,7 +14,7 @@ use cubecl::prelude::*;
 
 use super::constants::Keeper;
 use super::no_graph;
-use crate::cube::{cubes, dense, elem, empty};
+use crate::cube::{cubes, dense, elem, empty, primitive};
 use crate::error::KernelError;
 
 /// Units of a cube.
@@ -141,11 +141,6 @@ fn line(error: &impl std::fmt::Display) -> String {
     let text = error.to_string();
     let text = text.split("Backtrace:").next().unwrap_or_default();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-pub(super) fn primitive<const R: usize>(tensor: Tensor<R>) -> CubeTensor {
-    let tensor = tensor.try_into_primitive::<CubeBackend>();
-    tensor.expect("invariant: the tensor is where kernels in CubeCL run, without autodiff")
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]

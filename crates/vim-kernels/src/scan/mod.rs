@@ -9,8 +9,7 @@ pub(crate) mod native;
 pub(crate) mod oracle;
 pub(crate) mod reference;
 pub(crate) mod shapes;
-
-use std::sync::atomic::{AtomicU32, Ordering};
+mod watch;
 
 use burn::backend::Dispatch;
 use burn::tensor::Tensor;
@@ -25,6 +24,7 @@ pub use arguments::{ScanA, ScanBC};
 pub use bidirectional::{has_bidirectional_scan, selective_scan_bidirectional};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use cube::{Partial, ScanPasses, Wanted, scan_passes, scan_results};
+pub use watch::{POLYNOMIAL_LIMIT, largest_polynomial_argument};
 
 tensors! {
     /// The arguments of a scan on a backend, shapes as in [`selective_scan`].
@@ -195,28 +195,5 @@ impl From<ScanOutputs<Dispatch>> for ScanOutput {
             last_state: Tensor::from_dispatch(out.last_state),
             last_state_im: None,
         }
-    }
-}
-
-/// |delta·a| above which a truncated series no longer approximates its function: the input gain of
-/// a method that is a bare polynomial in it is off by a quarter and more, and soon large and of the
-/// wrong sign. Training monitors the largest and warns; nothing else depends on it.
-pub const POLYNOMIAL_LIMIT: f32 = 2.0;
-
-/// The bits of the largest so far: non-negative floats order as their bits do.
-static LARGEST: AtomicU32 = AtomicU32::new(0);
-
-/// The largest |delta·a| that a scan of this process has seen under a method that is not
-/// [bounded](crate::Discretization::bounded); 0 if there was none. The reference reports an upper
-/// bound: the largest delta times the largest |a|.
-#[must_use]
-pub fn largest_polynomial_argument() -> f32 {
-    f32::from_bits(LARGEST.load(Ordering::Relaxed))
-}
-
-/// Records an argument of a bare polynomial.
-pub(crate) fn note_polynomial_argument(argument: f32) {
-    if argument > 0.0 {
-        LARGEST.fetch_max(argument.to_bits(), Ordering::Relaxed);
     }
 }

@@ -3,10 +3,8 @@
 use burn::tensor::activation::{log_sigmoid, silu};
 use burn::tensor::{FloatDType, Tensor};
 
-use super::{
-    POLYNOMIAL_LIMIT, ScanCall, ScanOutput, ScanSpec, largest_polynomial_argument,
-    note_polynomial_argument,
-};
+use super::watch::note;
+use super::{ScanCall, ScanOutput, ScanSpec};
 use crate::discretization::discretize;
 use crate::real::Real;
 
@@ -17,7 +15,7 @@ pub(super) fn scan(inputs: ScanCall<2>, spec: ScanSpec) -> ScanOutput {
     let delta = step_size(delta, delta_bias, spec.options.delta_softplus);
     let b = per_channel(b, d_inner, spec.b_constant);
     let c = per_channel(c, d_inner, spec.c_constant);
-    note_argument(spec, || largest(&delta) * largest(&a));
+    note(spec, || largest(&delta) * largest(&a));
     let zero = Tensor::<3>::zeros([batch, d_inner, a.dims()[1]], &u.device());
     let a = a.unsqueeze::<3>(); // [1, D, N]
 
@@ -98,16 +96,6 @@ pub(crate) fn skip_and_gate(
     match z {
         Some(z) => y * silu(z),
         None => y,
-    }
-}
-
-/// Records `largest`, a bound of |delta·a|, where the method is a bare polynomial in it. Transfers
-/// from the device on each call until the limit has been exceeded once.
-pub(super) fn note_argument(spec: ScanSpec, largest: impl FnOnce() -> Tensor<1>) {
-    if !spec.options.method.bounded(spec.options.series)
-        && largest_polynomial_argument() <= POLYNOMIAL_LIMIT
-    {
-        note_polynomial_argument(largest().into_scalar());
     }
 }
 

@@ -4,10 +4,13 @@
 //! its time is spent compiling a kernel for each method, form and N, so tests of other properties
 //! share N = 16.
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use strum::VariantArray;
 use vim_kernels::oracle::OracleScan;
-use vim_kernels::{Discretization, Implementation, Series};
+use vim_kernels::{
+    Discretization, Implementation, KernelChoice, ScanOptions, Series, largest_polynomial_argument,
+    selective_scan,
+};
 use vim_verify::scan::inputs;
 
 use crate::support::{
@@ -97,6 +100,47 @@ fn delta_a_may_be_huge() {
         for reach in [1000.0, 20_000.0] {
             let base = scan([1, 11, 6, 16], Form::Variable, reach);
             check(&OracleScan { method, ..base });
+        }
+    }
+}
+
+/// The maximum is in the last token, channel and state; the largest delta and the largest |a| are of
+/// two channels. Each case exceeds what tests beside it reach.
+#[test]
+fn the_largest_argument_of_a_polynomial_is_noted() {
+    let mut longest = 1e15_f32;
+    for device in devices() {
+        // The ragged part of a tile and of a cube, states of two passes, segments.
+        for [len, d_inner, d_state] in [[5, 37, 16], [9, 130, 17], [1025, 2, 16], [1, 1, 1]] {
+            longest *= 2.0;
+            let cell = |t: &mut [f32], at, value| t[at] = value;
+            let (mut delta, mut a) = (vec![0.5; len * d_inner], vec![-1.0; d_inner * d_state]);
+            cell(&mut a, 0, -4096.0);
+            cell(&mut delta, len * d_inner - 1, longest);
+            cell(&mut a, d_inner * d_state - 1, -1024.0);
+            let tokens = |values: &[f32]| {
+                Tensor::<1>::from_floats(values, &device).reshape([1, len, d_inner])
+            };
+            let run = |method, delta: &[f32], choice| {
+                let a = Tensor::<1>::from_floats(a.as_slice(), &device);
+                let b = Tensor::<3>::ones([1, len, d_state], &device);
+                let options = ScanOptions { method, choice, ..ScanOptions::default() };
+                let u = tokens(&vec![1.0; len * d_inner]);
+                let a = a.reshape([d_inner, d_state]);
+                selective_scan(u, tokens(delta), a, b.clone(), b, None, None, None, options)
+                    .unwrap();
+                largest_polynomial_argument(&device).unwrap().into_scalar::<f32>()
+            };
+            let method = Discretization::Rk4;
+            assert_eq!(run(method, &delta, KernelChoice::Kernel), 1024.0 * longest, "{device:?}");
+            // A bounded method is none of them, and the reference's is an upper bound.
+            delta[0] = 1e30;
+            let zoh = run(Discretization::Zoh, &delta, KernelChoice::Kernel);
+            assert_eq!(zoh, 1024.0 * longest, "{device:?}");
+            delta[0] = 0.5;
+            longest *= 4.0;
+            let bound = run(method, &vec![longest; len * d_inner], KernelChoice::Reference);
+            assert_eq!(bound, if d_inner == 1 { 1024.0 } else { 4096.0 } * longest, "{device:?}");
         }
     }
 }

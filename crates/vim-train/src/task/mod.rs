@@ -153,11 +153,6 @@ pub trait Task: Sized {
         None
     }
 
-    /// A warning about the training so far, if any; the loop logs the first.
-    fn training_warning(&self) -> Option<String> {
-        None
-    }
-
     /// Whether images are mixed in pairs, so that their number in a batch must be even.
     fn mixes_pairs(&self) -> bool {
         false

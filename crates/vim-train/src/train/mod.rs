@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 use burn::tensor::Device;
 use vim_comm::Comm;
 use vim_data::BadSample;
+use vim_kernels::POLYNOMIAL_LIMIT;
+use vim_model::VimConfig;
 use vim_run::checkpoint::Window;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
@@ -245,6 +247,7 @@ impl<T: Task> Trainer<'_, T> {
             }
             let metrics = self.train.finish(pending);
             agreed = metrics.requests;
+            let polynomial_argument = metrics.polynomial_argument;
             let grad_norm = self.check(metrics)?;
             let (step, elapsed) = (self.step(), self.start.elapsed());
             let loss = self.train.counters.window.mean().or(self.last_loss);
@@ -279,7 +282,7 @@ impl<T: Task> Trainer<'_, T> {
                     let (score, speed) = (self.last_score, Some(speed));
                     progress.report(&Report { step, epoch, loss, lr, score, speed });
                 }
-                self.records.warn_once(self.task.training_warning());
+                self.records.warn_once(range_warning(&self.config.model, polynomial_argument));
             }
             let mut is_best = false;
             // The test at the end evaluates the last weights on the test images.
@@ -366,6 +369,18 @@ impl<T: Task> Trainer<'_, T> {
         Err(TrainError::Diverged { step, what: format!("{what}{}", self.newest_checkpoint()) }
             .into())
     }
+}
+
+/// A warning of a polynomial method whose arguments, the `largest` so far, are beyond its range.
+fn range_warning(model: &VimConfig, largest: f64) -> Option<String> {
+    (largest > POLYNOMIAL_LIMIT.into()).then(|| {
+        format!(
+            "|delta·A| reaches {largest:.1}; {} under series {} is a polynomial in it, whose input \
+             gain beyond 2 is wrong, and soon of the wrong sign (docs/discretizations.md)",
+            model.method_label(),
+            model.ssm.series
+        )
+    })
 }
 
 /// This rank's shards of a batch on the device, and their unreadable images.

@@ -12,7 +12,7 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Tensor;
 use vim_comm::{Comm, TreeSum};
 use vim_dense::replicas;
-use vim_kernels::supports_multi_tensor;
+use vim_kernels::{largest_polynomial_argument, supports_multi_tensor};
 use vim_run::checkpoint::Window;
 
 use super::optim::{Clip, clip_factor, flat_gradients};
@@ -207,19 +207,29 @@ pub struct StepMetrics {
     pub grad_norm: f64,
     /// What any rank asked.
     pub requests: Requests,
+    /// See [`largest_polynomial_argument`]; 0 if there is none.
+    pub polynomial_argument: f64,
 }
 
 impl StepMetrics {
     /// Waits for the device, once.
     fn read(Tail { values, parts }: Tail, square_norm: Option<Tensor<1>>, own: Requests) -> Self {
         let asked = 1 + parts..values.dims()[0];
-        let numbers = Tensor::cat([Some(values), square_norm].into_iter().flatten().collect(), 0);
+        let argument = largest_polynomial_argument(&values.device());
+        let norm_at = asked.end;
+        let argument_at = norm_at + usize::from(square_norm.is_some());
+        let numbers = [Some(values), square_norm, argument];
+        let numbers = Tensor::cat(numbers.into_iter().flatten().collect(), 0);
         let numbers: Vec<f32> = numbers.into_data().iter().collect();
         let number = |place: usize| numbers.get(place).map_or(0.0, |&number| f64::from(number));
-        let requests =
-            if asked.is_empty() { own } else { Requests::of_sum(&numbers[asked.clone()]) };
-        let grad_norm = number(asked.end).sqrt();
-        Self { loss: number(0), parts: (1..=parts).map(number).collect(), grad_norm, requests }
+        let requests = if asked.is_empty() { own } else { Requests::of_sum(&numbers[asked]) };
+        Self {
+            loss: number(0),
+            parts: (1..=parts).map(number).collect(),
+            grad_norm: number(norm_at).sqrt(),
+            requests,
+            polynomial_argument: number(argument_at),
+        }
     }
 
     /// Which number is not finite, if any.

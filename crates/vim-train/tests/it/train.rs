@@ -9,6 +9,41 @@ use crate::support::{
     stderr, stdout,
 };
 
+/// The reverse way's delta begins near ln 2, and |A| ends at 16.
+#[test]
+fn arguments_beyond_a_polynomial_s_range_are_warned_of_in_every_task() {
+    let fixture = |name: &str| format!("crates/vim-train/tests/it/fixtures/{name}.toml");
+    let tasks = ["configs/debug.toml".to_owned(), fixture("segment"), fixture("detect")];
+    for config in tasks {
+        let bench = Bench::of(&config);
+        for backend in if cfg!(feature = "wgpu") { &["cpu", "wgpu"][..] } else { &["cpu"] } {
+            for method in ["rk4", "bilinear"] {
+                let name = format!("{backend}-{method}");
+                let sets = [
+                    &format!("devices.backend={backend}"),
+                    &format!("model.discretization={method}"),
+                    "model.d_state=16",
+                    "ssm.dt_b_init=upstream_zero",
+                    "log.every=1st",
+                ];
+                let more = [&set(&sets)[..], &["--steps", "2"]].concat();
+                assert_code(&bench.train(&name, &more), 0);
+                let log = bench.read(&name, "log.txt");
+                let reaches = log.split("warning: |delta·A| reaches ").nth(1);
+                let Some(after) = reaches.filter(|_| method == "rk4") else {
+                    assert!(method != "rk4" && reaches.is_none(), "{config} {name}: {log}");
+                    continue;
+                };
+                let (largest, rest) = after.split_once(';').unwrap();
+                let largest: f64 = largest.parse().unwrap();
+                assert!((8.0..16.0).contains(&largest), "{config} {name}: {largest}");
+                assert!(rest.starts_with(" rk4 under series "), "{config} {name}: {rest}");
+                assert_eq!(log.matches("|delta·A|").count(), 1, "{config} {name}: {log}");
+            }
+        }
+    }
+}
+
 /// How a run ended.
 fn exit(bench: &Bench, name: &str) -> Value {
     read_json(bench.folder(name).join("exit.json"))

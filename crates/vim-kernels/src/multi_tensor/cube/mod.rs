@@ -16,7 +16,7 @@ use cubecl::prelude::*;
 use cubecl::zspace::metadata::Metadata;
 
 use super::{AdamWHyper, BLOCK, ParamStep};
-use crate::cube::{cubes, dense, empty};
+use crate::cube::{cubes, dense, empty, primitive};
 use crate::graph::buffer;
 use kernel::{
     RuleLaunch, UNITS, adamw_kernel, average_kernel, pack_kernel, squares_kernel, sum_kernel,
@@ -30,8 +30,7 @@ const OTHERS: usize = 11;
 const LANES: usize = 4;
 
 fn cube(tensor: Tensor<1>) -> CubeTensor {
-    let tensor = tensor.try_into_primitive::<CubeBackend>();
-    dense(tensor.expect("invariant: the tensors are where kernels in CubeCL run, without autodiff"))
+    dense(primitive(tensor))
 }
 
 /// All of a tensor's buffer.

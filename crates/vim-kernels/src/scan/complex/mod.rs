@@ -9,9 +9,8 @@ mod cube;
 
 use burn::tensor::{Device, FloatDType, Tensor};
 
-use super::reference::{
-    at, largest, note_argument, per_channel, recur, row, skip_and_gate, step_size,
-};
+use super::reference::{at, largest, per_channel, recur, row, skip_and_gate, step_size};
+use super::watch::note;
 use super::{ScanCall, ScanOutput, ScanSpec};
 use crate::complex::Complex;
 use crate::discretization::discretize;
@@ -104,7 +103,7 @@ pub(super) fn scan(
     spec: ScanSpec,
     implementation: Implementation,
 ) -> ScanOutput {
-    note_argument(spec, || {
+    note(spec, || {
         let delta = inputs.delta.clone().cast(FloatDType::F32);
         let delta = step_size(delta, inputs.delta_bias.clone(), spec.options.delta_softplus);
         let square = |t: &Tensor<2>| t.clone().detach().powi_scalar(2);

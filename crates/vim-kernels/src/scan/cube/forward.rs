@@ -12,15 +12,16 @@ use cubecl::prelude::*;
 use super::chunks::{store_chunk_state, take_chunk, tokens_ahead};
 use super::coords::{
     ScanTensors, Sizes, UnitCoords, carried_state, is_state, load_split, load_tile, projections,
-    store_split, token_index, turn_tile, unit_bias, unit_coords, unit_skip, unit_state_terms,
+    state_weight, store_split, token_index, turn_tile, unit_bias, unit_coords, unit_skip,
+    unit_state_terms,
 };
 use super::forward_step::{forward_step, sigmoid, step_size};
 use super::layout::{CHUNK, ScanPlan};
 
 /// Runs one pass: `carry [segments, B, N, D]`, the states at the beginning of the segments;
 /// `rest [B, L, D]`, the low bits of the sum that earlier passes leave in y; `chunk_states [chunks,
-/// B, N/V, D, V]`, saved for the backward pass. Buffers that the plan does not use have one element
-/// or vector.
+/// B, N/V, D, V]`, saved for the backward pass; `largest [1]`, the bits of the largest |delta·a| so
+/// far. Buffers that the plan does not use have one element or vector.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "the operation has these outputs")]
 pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
@@ -30,6 +31,7 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     rest: &mut [F],
     last_state: &mut [f32],
     chunk_states: &mut [Vector<S, V>],
+    largest: &[Atomic<u32>],
     sizes: Sizes,
     #[comptime] plan: ScanPlan,
     #[define(F, FB, FC, S)] _types: [ElemType; 4],
@@ -50,6 +52,7 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     let mut next_c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit()));
     load_tile::<FB>(&mut next_b, &tensors.b, pos.begin, plan.spec.b_constant, &pos);
     load_tile::<FC>(&mut next_c, &tensors.c, pos.begin, plan.spec.c_constant, &pos);
+    let mut longest = 0.0f32;
     let mut first = pos.begin;
     while first < pos.end {
         let after = first + plan.tile;
@@ -89,6 +92,9 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                 let u = f32::cast_from(now.u[j]);
                 let raw = f32::cast_from(now.delta[j]);
                 let size = select(in_bounds, step_size(raw, bias, plan), 0.0f32);
+                if comptime!(plan.watches()) {
+                    longest = max(longest, size.abs());
+                }
                 let row = (chunk + j) * plan.states;
                 let sum = forward_step(&mut h, &rates, &shared, row, size, u, plan);
                 let z = f32::cast_from(now.z[j]);
@@ -99,6 +105,9 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
             chunk += CHUNK;
         }
         first += plan.tile;
+    }
+    if comptime!(plan.watches()) {
+        note_argument(largest, &tensors.a, longest, &pos);
     }
     if comptime!(plan.leaves_state) {
         if pos.active && pos.end == sizes.len as usize {
@@ -111,6 +120,25 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                 }
             }
         }
+    }
+}
+
+/// Notes the largest |delta·a| of the unit, whose longest step is `longest`. A unit without a channel
+/// of its own has the last one's.
+#[cube]
+fn note_argument(largest: &[Atomic<u32>], a: &[f32], longest: f32, pos: &UnitCoords) {
+    let plan = comptime!(pos.plan);
+    let mut fastest = 0.0f32;
+    #[unroll]
+    for n in 0..plan.states {
+        fastest = max(fastest, state_weight::<f32>(a, n, pos).abs());
+    }
+    // Non-negative floats order as their bits do, and NaN lies above infinity. The word only grows:
+    // units that do not exceed what they find have nothing to do, and those are all but a few of a
+    // training.
+    let argument = u32::reinterpret(longest * fastest);
+    if argument <= comptime!(f32::INFINITY.to_bits()) && argument > largest[0].load() {
+        largest[0].fetch_max(argument);
     }
 }
 

@@ -9,6 +9,7 @@ use cubecl::prelude::*;
 use super::coords::SizesLaunch;
 use crate::cube::{has_planes, has_ptx};
 use crate::discretization::factored::FactoredMethod;
+use crate::scan::watch::is_watched;
 use crate::scan::{ScanArguments, ScanSpec};
 
 /// Tokens that are loaded together. A one-way method saves the state before every such chunk, and
@@ -121,6 +122,11 @@ impl ScanPlan {
     /// Whether this pass adds the skip connection.
     pub(crate) fn skips(self) -> bool {
         self.spec.has_d && self.last
+    }
+
+    /// Whether the largest |delta·a| is noted.
+    pub(crate) fn watches(self) -> bool {
+        is_watched(self.spec)
     }
 
     /// Whether the method leaves registers to read ahead and to overlap two tokens, as those that

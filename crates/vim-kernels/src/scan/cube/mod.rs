@@ -19,17 +19,18 @@ mod token_tile;
 mod two_way;
 mod walk;
 
-use burn::backend::TensorMetadata;
 use burn::backend::ops::FloatTensorOps;
-use burn::tensor::DType;
+use burn::backend::{DispatchDevice, TensorMetadata};
+use burn::tensor::{DType, Device};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 
+use super::watch::{is_watched, with_largest};
 use super::{ScanArguments, ScanSpec};
 use crate::cube::halves::add_halves;
 use crate::cube::strides::in_rows;
 use crate::cube::tables::TableSizes;
-use crate::cube::{elem, empty};
+use crate::cube::{elem, empty, primitive};
 use crate::op::{Forward, FusedOp};
 use arguments::rows_launch;
 use backward::{TokenGradTensorsLaunch, scan_backward};
@@ -94,6 +95,7 @@ pub(crate) fn scan_results(
     let [f, fb, fc] = [like, &arguments.b, &arguments.c].map(elem);
     let passes = layout.passes();
     let rest = rest_of(&arguments.u, passes.len());
+    let largest = largest_argument(like, spec);
     for pass in passes {
         let plan = layout.plan(pass, wanted);
         let carry = carried_states(like, layout, pass, false, |carry, product| {
@@ -126,6 +128,7 @@ pub(crate) fn scan_results(
                 rest.clone().into_buffer_arg(),
                 last_state.clone().into_buffer_arg(),
                 chunk_states.clone().into_buffer_arg(),
+                largest.clone().into_buffer_arg(),
                 layout.sizes(pass),
                 plan,
                 [f, fb, fc, elem(&chunk_states)],
@@ -133,6 +136,15 @@ pub(crate) fn scan_results(
         }
     }
     (y, last_state, save.then_some(chunk_states))
+}
+
+/// The number where a scan on the device of `like` notes its arguments, `[1]`.
+fn largest_argument(like: &CubeTensor, spec: ScanSpec) -> CubeTensor {
+    if !is_watched(spec) {
+        return empty(like, [1], DType::F32);
+    }
+    let device = Device::new(DispatchDevice::Cube(like.device.clone()));
+    with_largest(&device, |largest| primitive(largest.clone()))
 }
 
 /// A table of partial sums, `[rows, width]`, and how its sums are stored.

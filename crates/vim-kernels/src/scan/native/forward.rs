@@ -5,7 +5,7 @@ use super::inputs::{CHUNK, ScanInputs, Strip, chunk_states_len};
 use crate::discretization::{PerMethod, per_method};
 use crate::native::lanes::Lanes;
 use crate::native::{Kernel, widest};
-use crate::scan::note_polynomial_argument;
+use crate::scan::watch::{is_watched, note_on_host};
 
 /// A strip's part of the outputs.
 pub(super) struct StripForward {
@@ -69,8 +69,8 @@ impl<const METHOD: usize, const SERIES: usize> Kernel for Specialized<'_, METHOD
         let mut block = Block::<FMA>::new(inputs);
         for (first, width) in strip.blocks() {
             block.load(inputs, batch, first, width);
-            if !spec.options.method.bounded(spec.options.series) {
-                note_polynomial_argument(block.largest_argument());
+            if is_watched(spec) {
+                note_on_host(block.largest_argument());
             }
             for sweep in 0..spec.sweeps() {
                 let mut h = vec![Lanes::ZERO; sizes.d_state];

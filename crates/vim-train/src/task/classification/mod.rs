@@ -295,21 +295,6 @@ impl Task for Classification {
         })
     }
 
-    /// Warns about polynomial methods at arguments beyond their useful range.
-    fn training_warning(&self) -> Option<String> {
-        let largest = vim_kernels::largest_polynomial_argument();
-        let model = &self.classifier.model;
-        (largest > vim_kernels::POLYNOMIAL_LIMIT).then(|| {
-            format!(
-                "|delta·A| reaches {largest:.1}; {} under series {} is a polynomial in it, whose \
-                 input gain beyond 2 is wrong, and soon of the wrong sign \
-                 (docs/discretizations.md)",
-                model.method_label(),
-                model.ssm.series
-            )
-        })
-    }
-
     fn mixes_pairs(&self) -> bool {
         self.classifier.config.augment.mixes()
     }
