@@ -134,8 +134,8 @@ pub fn mixer_inner(
         OPERATION,
         "xz",
         &xz.dims(),
-        len > 0 && width > 0 && width == 2 * d_inner && xz.dtype() == precision.activations(),
-        format!("[B, L, 2D] in {}, L and D above 0", precision.activations().name()),
+        !xz.dims().contains(&0) && width == 2 * d_inner && xz.dtype() == precision.activations(),
+        format!("[B, L, 2D] in {}, none of them 0", precision.activations().name()),
     )?;
     if runs_cubecl(&device) {
         check_size(batch, len, d_inner, d_state, spec)?;
@@ -268,5 +268,7 @@ fn check_size(
         c_constant: false,
     };
     shapes.check_scan_size(spec.scan(), 2)?;
-    check_rows(OPERATION, batch * len, 2 * d_inner)
+    // Both directions' steps, B and C: rows begin at multiples of eight numbers.
+    let projected = (spec.dt_rank + 2 * d_state).next_multiple_of(8);
+    check_rows(OPERATION, batch * len, 2 * projected.max(d_inner))
 }

@@ -176,7 +176,10 @@ pub fn selective_scan(
         Some(_) => complex::resolve(options.choice, &device)?,
     };
     if implementation == Implementation::Kernel && runs_cubecl(&device) {
-        shapes.check_scan_size(spec, 1)?;
+        match &imaginary {
+            None => shapes.check_scan_size(spec, 1)?,
+            Some(_) => shapes.check_complex_size(spec)?,
+        }
     }
     record_run("selective_scan", implementation);
     Ok(match (imaginary, implementation) {

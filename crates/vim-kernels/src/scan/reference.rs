@@ -7,7 +7,7 @@ use super::{
     POLYNOMIAL_LIMIT, ScanCall, ScanOutput, ScanSpec, largest_polynomial_argument,
     note_polynomial_argument,
 };
-use crate::discretization::discretize;
+use crate::discretization::{LEAST_RATE, discretize};
 use crate::real::Real;
 
 pub(super) fn scan(inputs: ScanCall<2>, spec: ScanSpec) -> ScanOutput {
@@ -19,7 +19,7 @@ pub(super) fn scan(inputs: ScanCall<2>, spec: ScanSpec) -> ScanOutput {
     let c = per_channel(c, d_inner, spec.c_constant);
     note_argument(spec, || largest(&delta) * largest(&a));
     let zero = Tensor::<3>::zeros([batch, d_inner, a.dims()[1]], &u.device());
-    let a = a.unsqueeze::<3>(); // [1, D, N]
+    let a = a.at_least(f64::from(LEAST_RATE)).unsqueeze::<3>(); // [1, D, N]
 
     // Token by token from the small arrays: the gradient of a slice of a `[B, L, D, N]` would cost
     // its whole size.

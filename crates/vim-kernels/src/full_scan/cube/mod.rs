@@ -18,7 +18,7 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{CHUNK, FullScanSpec};
+use super::{CHUNK, FullScanSpec, UNITS, team};
 use crate::cube::sum::sum_parts;
 use crate::cube::{dense, elem, empty, has_planes};
 use crate::op::{Forward, FusedOp, Tensors};
@@ -26,16 +26,12 @@ use crate::scan::{ScanArguments, ScanSpec};
 use backward::{PartialSumsLaunch, TokenGradsLaunch};
 use coords::{FullTensorsLaunch, SizesLaunch};
 
-/// Units of a block. With N = 32 its shared memory is 31.5 KiB in the backward pass; every device
-/// has 32 KiB.
-const UNITS: usize = 128;
-
 /// Compile-time configuration of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Plan {
     /// N.
     n: usize,
-    /// Units of a team: N rounded up to a power of two.
+    /// See [`team`].
     team: usize,
     /// Whether the units of a plane can wait for each other.
     planes: bool,
@@ -46,7 +42,7 @@ pub(super) struct Plan {
 
 impl Plan {
     fn new(n: usize, planes: bool, spec: ScanSpec, save: bool) -> Self {
-        Self { n, team: n.next_power_of_two(), planes, spec, save }
+        Self { n, team: team(n), planes, spec, save }
     }
 
     /// Channels of a block.

@@ -12,6 +12,7 @@ use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
 use rayon::prelude::*;
 
 use super::{MixerArguments, MixerSpec};
+use crate::discretization::LEAST_RATE;
 use crate::native::slices::{add, contiguous, slice, tensor};
 use crate::op::{Forward, FusedOp, Tensors};
 use crate::scan::ScanSpec;
@@ -106,6 +107,12 @@ impl FusedOp<Flex, INPUTS, 0> for MixerSpec {
     }
 }
 
+/// `−exp(a_log)`, finite as the scan reads it: the gradient of `a_log` is that of A times A.
+fn rate(a_log: f32) -> f32 {
+    let a = -a_log.exp();
+    if a < LEAST_RATE { LEAST_RATE } else { a }
+}
+
 /// Both directions.
 struct Mixer<'a> {
     ways: [Way<'a>; 2],
@@ -130,7 +137,7 @@ impl<'a> Mixer<'a> {
                 x_proj: weight(2),
                 dt_proj: weight(3),
                 delta_bias: weight(4),
-                a: a_log.iter().map(|a_log| -a_log.exp()).collect(),
+                a: a_log.iter().map(|&a_log| rate(a_log)).collect(),
                 d: weight(6),
             };
             way.taps = way.conv(NONE).taps();
