@@ -80,8 +80,8 @@ pub(crate) fn check_dtypes(
     Ok(())
 }
 
-/// Checks that activations of `dtype` are f32 or those of `precision`: a product's kernels read both
-/// factors in the type that they multiply.
+/// Checks that activations of `dtype` are f32 or those of `precision`: a product's kernels read
+/// both factors in the type that they multiply.
 ///
 /// # Errors
 ///

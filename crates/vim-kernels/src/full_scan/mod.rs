@@ -36,8 +36,8 @@ pub const MAX_FULL_STATES: usize = 32;
 /// Tokens between the states that a forward pass saves for the backward pass.
 pub(crate) const CHUNK: usize = 8;
 
-/// Units (threads) of a GPU's block. With N = 32 its shared memory is 31.5 KiB in the backward pass;
-/// every device has 32 KiB.
+/// Units (threads) of a GPU's block. With N = 32 its shared memory is 31.5 KiB in the backward
+/// pass; every device has 32 KiB.
 const UNITS: usize = 128;
 
 /// Units of a team, which has a channel: one for each of N states, rounded up to a power of two.

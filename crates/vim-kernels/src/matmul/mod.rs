@@ -21,8 +21,8 @@ const OPERATION: &str = "linear";
 /// whatever the activations are; on a CPU in f32.
 ///
 /// NVIDIA tensor cores multiply f32 as the sum of two numbers, and the second part of an infinite
-/// factor is none: in [`Precision::F32`] a sum with an infinite factor is NaN there, where a CPU has
-/// an infinity. A mask in `x` or `weight` is a large finite number, not −∞.
+/// factor is none: in [`Precision::F32`] a sum with an infinite factor is NaN there, where a CPU
+/// has an infinity. A mask in `x` or `weight` is a large finite number, not −∞.
 ///
 /// # Shapes
 ///
@@ -150,4 +150,24 @@ fn multiplies_bf16(device: &Device) -> bool {
 #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
 fn multiplies_bf16(_: &Device) -> bool {
     false
+}
+
+#[cfg(all(test, feature = "wgpu"))]
+mod tests {
+    use burn_cubecl::CubeBackend;
+
+    use super::*;
+    use crate::op::computed_for_the_first;
+
+    #[test]
+    fn a_frozen_map_computes_no_gradient_of_its_weight_or_bias() {
+        fn of<const R: usize>(shape: [usize; R]) -> burn_cubecl::tensor::CubeTensor {
+            let ones = Tensor::<R>::ones(shape, &Device::default());
+            ones.try_into_primitive::<CubeBackend>().expect("a GPU's")
+        }
+        let spec = LinearSpec { has_bias: true, halved: false, precision: Precision::F32 };
+        let inputs = [of([2, 3, 4]), of([4, 5]), of([5])];
+        let computed = computed_for_the_first::<CubeBackend, LinearSpec, 3, 0>(spec, inputs);
+        assert_eq!(computed, [true, false, false]);
+    }
 }

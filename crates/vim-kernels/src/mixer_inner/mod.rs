@@ -272,3 +272,32 @@ fn check_size(
     let projected = (spec.dt_rank + 2 * d_state).next_multiple_of(8);
     check_rows(OPERATION, batch * len, 2 * projected.max(d_inner))
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::backend::Flex;
+    use burn::backend::ops::FloatTensorOps;
+    use burn::tensor::Shape;
+
+    use super::*;
+    use crate::op::computed_for_the_first;
+
+    #[test]
+    fn a_frozen_mixer_computes_no_gradients_of_weights() {
+        let (d, n, r) = (8, 4, 2);
+        let direction =
+            [vec![d, 1, 4], vec![d], vec![d, r + 2 * n], vec![r, d], vec![d], vec![d, n], vec![d]];
+        let of = |shape: Vec<usize>| {
+            let shape = Shape::from(shape);
+            let ones = Tensor::<1>::ones([shape.num_elements()], &Device::flex());
+            let ones = ones.try_into_primitive::<Flex>().expect("a CPU's");
+            Flex::float_reshape(ones, shape)
+        };
+        let mut shapes = [vec![2, 5, 2 * d]].into_iter().chain(direction.clone()).chain(direction);
+        let inputs = std::array::from_fn(|_| of(shapes.next().expect("fifteen shapes")));
+        let (options, precision) = (ScanOptions::default(), Precision::F32);
+        let spec = MixerSpec { options, dt_rank: r, precision, recompute: false };
+        let computed = computed_for_the_first::<Flex, MixerSpec, 15, 0>(spec, inputs);
+        assert_eq!(computed, std::array::from_fn(|i| i == 0));
+    }
+}

@@ -62,9 +62,9 @@ impl FusedOp<Flex, INPUTS, 0> for MixerSpec {
         self,
         grad: FloatTensor<Flex>,
         (inputs, kept): Self::Saved,
-        _wanted: [bool; INPUTS],
+        [_, of_weights @ ..]: [bool; INPUTS],
     ) -> [Option<FloatTensor<Flex>>; INPUTS] {
-        let grad = contiguous(&grad);
+        let (grad, wants_weights) = (contiguous(&grad), of_weights.contains(&true));
         let mixer = Mixer::new(&inputs, self);
         let Sizes { len, d_inner, .. } = mixer.ways[0].sizes;
         let xz = slice(&inputs[0]);
@@ -77,8 +77,9 @@ impl FusedOp<Flex, INPUTS, 0> for MixerSpec {
             .map(|(((grad_xz, xz), grad), kept)| {
                 let z = mixer.gate(xz);
                 let image = Image { xz, z: &z };
-                let [(ahead, first), (back, second)] =
-                    mixer.both(|direction, way| way.backward(image, &kept[direction], grad));
+                let [(ahead, first), (back, second)] = mixer.both(|direction, way| {
+                    way.backward(image, &kept[direction], grad, wants_weights)
+                });
                 for (token, row) in grad_xz.chunks_exact_mut(2 * d_inner).enumerate() {
                     let here = token * d_inner..(token + 1) * d_inner;
                     for (half, row) in row.chunks_exact_mut(d_inner).enumerate() {
@@ -89,6 +90,11 @@ impl FusedOp<Flex, INPUTS, 0> for MixerSpec {
                 [first, second]
             })
             .collect();
+        if !wants_weights {
+            let shape: Vec<usize> = inputs[0].shape().iter().copied().collect();
+            let mut grad_xz = Some(tensor(grad_xz, &shape));
+            return std::array::from_fn(|_| grad_xz.take());
+        }
         // In batch order, whatever the number of threads.
         let mut total = mixer.ways.each_ref().map(|way| Sums::new(way, NONE));
         for part in &parts {

@@ -251,8 +251,7 @@ mod tests {
             named(shapes.check_complex_size(spec))
         };
         assert_eq!(sized([128, 197, 384, 16], false), "nothing");
-        // Sums of A alone: 2 · 5000 · 64 · 8192 is over 2³², and 2 · 4000 · 64 · 8192 under it; with
-        // constant B and C there are six.
+        // The sums of A, 2 · 5000 · 64 · 8192, and with those of constant B and C six.
         assert_eq!(sized([5000, 8, 8192, 64], false), "a buffer");
         assert_eq!([4000, 1300].map(|b| sized([b, 1, 8192, 64], true)), ["a buffer", "nothing"]);
         // Sums of B and C, 4 · 1000 · 1600 · 700.

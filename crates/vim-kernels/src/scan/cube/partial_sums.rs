@@ -107,8 +107,8 @@ mod tests {
     // WebGPU launches 65 535 cubes in a row.
     #[test]
     fn sums_of_more_columns_than_a_row_of_cubes_has() {
-        let on_device = |count, value| {
-            let tensor = Tensor::<1>::ones([count], &Device::default()) * value;
+        let on_device = |count: usize, value: f32| {
+            let tensor = Tensor::<1>::full([count], value, &Device::default());
             dense(tensor.try_into_primitive::<CubeBackend>().expect("a GPU's"))
         };
         let width = 65_536 * UNITS + 1;
