@@ -207,3 +207,11 @@ where
     let saved = saved.expect("a forward pass that saves");
     spec.backward(y, saved, wanted).map(|grad| grad.is_some())
 }
+
+/// Ones on the GPU of the tests.
+#[cfg(all(test, feature = "wgpu"))]
+pub(crate) fn ones<const R: usize>(shape: [usize; R]) -> burn_cubecl::tensor::CubeTensor {
+    use burn::tensor::{Device, Tensor};
+    let ones = Tensor::<R>::ones(shape, &Device::default());
+    ones.try_into_primitive::<burn_cubecl::CubeBackend>().expect("a GPU's")
+}

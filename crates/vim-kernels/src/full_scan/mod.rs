@@ -224,4 +224,36 @@ mod tests {
         let blocks = "a number of blocks of channels";
         assert_eq!([65_535, 65_536].map(|d| sized(1, 1, d, 1, d)), ["nothing", blocks]);
     }
+
+    #[cfg(feature = "wgpu")]
+    #[test]
+    fn what_is_frozen_is_not_summed() {
+        use burn_cubecl::CubeBackend;
+
+        use crate::op::{computed_for_the_first, ones};
+
+        let spec = FullScanSpec(ScanSpec {
+            options: ScanOptions::default(),
+            bidirectional: false,
+            has_d: true,
+            has_z: true,
+            has_delta_bias: true,
+            b_constant: false,
+            c_constant: false,
+            compact_states: false,
+        });
+        let (tokens, projected) = ([2, 5, 8], [2, 5, 1, 4]);
+        let inputs = [
+            ones(tokens),
+            ones(tokens),
+            ones([8, 4, 4]),
+            ones(projected),
+            ones(projected),
+            ones([8]),
+            ones(tokens),
+            ones([8]),
+        ];
+        let computed = computed_for_the_first::<CubeBackend, FullScanSpec, 8, 1>(spec, inputs);
+        assert_eq!(computed, std::array::from_fn(|i| i == 0));
+    }
 }

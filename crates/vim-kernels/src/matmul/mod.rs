@@ -157,16 +157,12 @@ mod tests {
     use burn_cubecl::CubeBackend;
 
     use super::*;
-    use crate::op::computed_for_the_first;
+    use crate::op::{computed_for_the_first, ones};
 
     #[test]
     fn a_frozen_map_computes_no_gradient_of_its_weight_or_bias() {
-        fn of<const R: usize>(shape: [usize; R]) -> burn_cubecl::tensor::CubeTensor {
-            let ones = Tensor::<R>::ones(shape, &Device::default());
-            ones.try_into_primitive::<CubeBackend>().expect("a GPU's")
-        }
         let spec = LinearSpec { has_bias: true, halved: false, precision: Precision::F32 };
-        let inputs = [of([2, 3, 4]), of([4, 5]), of([5])];
+        let inputs = [ones([2, 3, 4]), ones([4, 5]), ones([5])];
         let computed = computed_for_the_first::<CubeBackend, LinearSpec, 3, 0>(spec, inputs);
         assert_eq!(computed, [true, false, false]);
     }

@@ -193,6 +193,15 @@ impl ScanShapes<2> {
     }
 }
 
+/// What a check of sizes found too large.
+#[cfg(test)]
+pub(crate) fn named(result: Result<(), KernelError>) -> &'static str {
+    match result {
+        Err(KernelError::TooLarge { what, .. }) => what,
+        Ok(()) | Err(_) => "nothing",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use burn::tensor::DType;
@@ -235,14 +244,5 @@ mod tests {
         // The chunk states, 25 · 20 000 · 16 · 384, are under 2³², and twice that is over it.
         assert_eq!(sized(20_000, 197), ["nothing", "a buffer"]);
         assert_eq!(sized(60_000, 257), ["a buffer", "a batch"]);
-    }
-}
-
-/// What a check of sizes found too large.
-#[cfg(test)]
-pub(crate) fn named(result: Result<(), KernelError>) -> &'static str {
-    match result {
-        Err(KernelError::TooLarge { what, .. }) => what,
-        Ok(()) | Err(_) => "nothing",
     }
 }
