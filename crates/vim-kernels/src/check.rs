@@ -3,6 +3,7 @@
 use burn::tensor::{DType, Device, Tensor};
 
 use crate::error::KernelError;
+use crate::precision::Precision;
 
 /// The largest grid in y and z that every GPU can launch.
 pub(crate) const MAX_ROWS: usize = 65_535;
@@ -32,7 +33,7 @@ pub(crate) fn check_rows(
     width: usize,
 ) -> Result<(), KernelError> {
     check_limit(operation, "a number of tokens", tokens, MAX_ROWS * MIN_ROWS_PER_CUBE)?;
-    check_limit(operation, "a buffer", tokens * width, MAX_ELEMENTS)
+    check_buffers(operation, [tokens * width])
 }
 
 pub(crate) fn check_limit(
@@ -77,6 +78,38 @@ pub(crate) fn check_dtypes(
         }
     }
     Ok(())
+}
+
+/// Checks that activations of `dtype` are f32 or those of `precision`: a product's kernels read
+/// both factors in the type that they multiply.
+///
+/// # Errors
+///
+/// [`KernelError::Dtype`].
+pub(crate) fn check_precision(
+    operation: &'static str,
+    tensor: &'static str,
+    dtype: DType,
+    precision: Precision,
+) -> Result<(), KernelError> {
+    if dtype == DType::F32 || dtype == precision.activations() {
+        return Ok(());
+    }
+    let got = format!("{} in precision {precision}", dtype.name());
+    Err(KernelError::Dtype { operation, tensor, got })
+}
+
+/// Checks that 32 bits index each of an operation's buffers, of these lengths.
+///
+/// # Errors
+///
+/// [`KernelError::TooLarge`].
+pub(crate) fn check_buffers(
+    operation: &'static str,
+    lengths: impl IntoIterator<Item = usize>,
+) -> Result<(), KernelError> {
+    let largest = lengths.into_iter().max().unwrap_or(0);
+    check_limit(operation, "a buffer", largest, MAX_ELEMENTS)
 }
 
 #[cfg(test)]

@@ -178,6 +178,10 @@ impl<T: Trig> Real for Complex<T> {
         let edge = self.constant(bound);
         self.clone().choose_near(bound, edge, self)
     }
+    #[inline(always)]
+    fn at_least(self, bound: f64) -> Self {
+        Self { re: self.re.at_least(bound), im: self.im }
+    }
 }
 
 #[cfg(test)]

@@ -191,3 +191,27 @@ tensors! {
     /// The result of an operation that has no other outputs.
     Single, 1: { y }
 }
+
+/// Which gradients an operation computes where that of its first input alone is wanted.
+#[cfg(test)]
+pub(crate) fn computed_for_the_first<B, S, const N: usize, const K: usize>(
+    spec: S,
+    inputs: [FloatTensor<B>; N],
+) -> [bool; N]
+where
+    B: Backend,
+    S: FusedOp<B, N, K>,
+{
+    let (y, _, saved) = spec.forward(S::Inputs::from_array(inputs), true);
+    let wanted = std::array::from_fn(|i| i == 0);
+    let saved = saved.expect("a forward pass that saves");
+    spec.backward(y, saved, wanted).map(|grad| grad.is_some())
+}
+
+/// Ones on the GPU of the tests.
+#[cfg(all(test, feature = "wgpu"))]
+pub(crate) fn ones<const R: usize>(shape: [usize; R]) -> burn_cubecl::tensor::CubeTensor {
+    use burn::tensor::{Device, Tensor};
+    let ones = Tensor::<R>::ones(shape, &Device::default());
+    ones.try_into_primitive::<burn_cubecl::CubeBackend>().expect("a GPU's")
+}

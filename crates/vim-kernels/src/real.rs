@@ -60,6 +60,10 @@ pub trait Real:
     /// finite, and so is its derivative.
     #[must_use]
     fn away_from_zero(self, bound: f64) -> Self;
+
+    /// x, or `bound` where x (of a complex number, its real part) is below it; NaN stays.
+    #[must_use]
+    fn at_least(self, bound: f64) -> Self;
 }
 
 impl Real for f64 {
@@ -91,6 +95,9 @@ impl Real for f64 {
     }
     fn away_from_zero(self, bound: f64) -> Self {
         if self.abs() < bound { bound } else { self }
+    }
+    fn at_least(self, bound: f64) -> Self {
+        if self < bound { bound } else { self }
     }
 }
 
@@ -125,6 +132,10 @@ impl<const R: usize> Real for Tensor<R> {
     fn away_from_zero(self, bound: f64) -> Self {
         let near = self.clone().abs().lower_elem(bound);
         self.mask_fill(near, bound)
+    }
+    fn at_least(self, bound: f64) -> Self {
+        let below = self.clone().lower_elem(bound);
+        self.mask_fill(below, bound)
     }
 }
 
@@ -289,6 +300,11 @@ mod traced {
         select(x.abs() < bound, near, far)
     }
 
+    #[cube]
+    fn not_below(x: f32, bound: f32) -> f32 {
+        select(x < bound, bound, x)
+    }
+
     impl Add for Traced<'_> {
         type Output = Self;
         fn add(self, rhs: Self) -> Self {
@@ -355,6 +371,10 @@ mod traced {
         fn away_from_zero(self, bound: f64) -> Self {
             let edge = self.constant(bound);
             self.clone().choose_near(bound, edge, self)
+        }
+        fn at_least(self, bound: f64) -> Self {
+            let bound = self.number(bound);
+            self.with(not_below::expand(self.scope, self.value, bound))
         }
     }
 }

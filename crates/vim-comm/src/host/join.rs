@@ -8,7 +8,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process;
-use std::thread::sleep;
+use std::sync::mpsc;
+use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -82,14 +83,28 @@ pub(super) fn listen(rendezvous: &Rendezvous) -> Result<Vec<UnixStream>, CommErr
     let mut streams: Vec<Option<UnixStream>> = Vec::new();
     streams.resize_with(rendezvous.place.world() - 1, || None);
     let (begin, mut looked) = (Instant::now(), Instant::now());
+    let (sender, greetings) = mpsc::channel::<(Place, UnixStream)>();
     while streams.iter().any(Option::is_none) {
+        while let Ok((other, stream)) = greetings.try_recv() {
+            let refused = |what| CommError::Refused { why: format!("{what} {}", path.display()) };
+            if rendezvous.place.with_rank(other.rank()).as_ref() != Some(&other) {
+                return Err(refused(format!("{other:?} is not of this run, but connected to")));
+            }
+            let slot = streams.get_mut(other.rank().wrapping_sub(1)).filter(|slot| slot.is_none());
+            let twice = || refused(format!("rank {} connected twice to", other.rank()));
+            *slot.ok_or_else(twice)? = Some(stream);
+        }
         match listener.accept() {
             Ok((stream, _)) => {
-                let (rank, stream) = greeted(stream, &rendezvous.place)
-                    .map_err(CommError::io("talk to a rank at", path))?;
-                let slot = streams.get_mut(rank.wrapping_sub(1)).filter(|slot| slot.is_none());
-                let why = || format!("rank {rank} connected to {} twice", path.display());
-                *slot.ok_or_else(|| CommError::Refused { why: why() })? = Some(stream);
+                let sender = sender.clone();
+                // Each in a thread of its own: one that stays silent holds up no other. What does
+                // not speak as a rank does is none, and is dropped.
+                spawn(move || {
+                    if let Ok(greeting) = greeted(stream) {
+                        // Fails where the attempt is over.
+                        let _ = sender.send(greeting);
+                    }
+                });
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if looked.elapsed() >= PAUSES[1] {
@@ -111,17 +126,16 @@ pub(super) fn listen(rendezvous: &Rendezvous) -> Result<Vec<UnixStream>, CommErr
     Ok(streams.into_iter().flatten().collect())
 }
 
-/// A new connection's rank.
-fn greeted(mut stream: UnixStream, place: &Place) -> io::Result<(usize, UnixStream)> {
+/// What a new connection says it is.
+fn greeted(mut stream: UnixStream) -> io::Result<(Place, UnixStream)> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(HELLO))?;
     let frame = receive(&mut stream, Vec::new())?;
     stream.set_read_timeout(None)?;
-    let other: Place = serde_json::from_slice(&frame.bytes)?;
-    if frame.kind != Kind::Hello || place.with_rank(other.rank()).as_ref() != Some(&other) {
-        return Err(io::Error::other(format!("{other:?} is not of this run")));
+    if frame.kind != Kind::Hello {
+        return Err(io::ErrorKind::InvalidData.into());
     }
-    Ok((other.rank(), stream))
+    Ok((serde_json::from_slice(&frame.bytes)?, stream))
 }
 
 /// As another rank: the socket of rank 0.

@@ -204,7 +204,7 @@ impl Library {
     /// What went wrong beside the calls.
     pub(super) fn fault(&self, comm: RawComm) -> Option<String> {
         let mut fault = 0;
-        // SAFETY: may be called at any time, and writes one number.
+        // SAFETY: may be called at any time, also beside a call that blocks; writes one number.
         let code = unsafe { (self.functions.comm_get_async_error)(comm.0, &mut fault) };
         let code = if code == 0 { fault } else { code };
         if code == IN_PROGRESS { None } else { self.check("a collective", code).err() }

@@ -8,7 +8,7 @@
 #![expect(unsafe_code, reason = "giving addresses of tensors to NCCL")]
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn::backend::{StreamId, TensorMetadata};
 use burn::tensor::{DType, Shape};
@@ -30,10 +30,42 @@ type Server = <CudaRuntime as Runtime>::Server;
 pub(super) struct Link {
     library: Library,
     device: DeviceHandle<Server>,
-    /// `None` after its end.
-    raw: Arc<Mutex<Option<RawComm>>>,
+    /// `None` after its end; see [`Raw`].
+    raw: Arc<Raw<RawComm>>,
     rank: usize,
     world: usize,
+}
+
+/// A communicator that calls are made with while others ask how it is.
+///
+/// NCCL's calls are made on one thread, the device's, and may block there, in a first connection or
+/// at the end of a group, until a peer answers: so they take a copy of the pointer, and hold no
+/// lock. The pointer is valid during each of them, because [`Self::take`], after which the
+/// communicator is destroyed, is called on the same thread, behind them. Other threads use the
+/// pointer within [`Self::ask`] alone, under the lock for which [`Self::take`] waits; what they ask
+/// must not block.
+struct Raw<T>(Mutex<Option<T>>);
+
+impl<T: Copy> Raw<T> {
+    fn lock(&self) -> MutexGuard<'_, Option<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For calls on the device's thread.
+    fn copied(&self) -> Option<T> {
+        *self.lock()
+    }
+
+    /// What `question` says, unless it has ended.
+    fn ask<R>(&self, question: impl FnOnce(T) -> R) -> Option<R> {
+        let raw = self.lock();
+        (*raw).map(question)
+    }
+
+    /// Its end, on the device's thread.
+    fn take(&self) -> Option<T> {
+        self.lock().take()
+    }
 }
 
 impl fmt::Debug for Link {
@@ -115,7 +147,7 @@ impl Link {
             address(server, &like)?;
             calls.init(world, rank, id)
         });
-        let raw = Arc::new(Mutex::new(Some(answered(raw)?)));
+        let raw = Arc::new(Raw(Mutex::new(Some(answered(raw)?))));
         Ok(Self { library: library.clone(), device, raw, rank, world })
     }
 
@@ -127,19 +159,18 @@ impl Link {
         self.world
     }
 
-    /// What went wrong beside the calls; does not wait for one that is just being made.
+    /// What went wrong beside the calls; also while one is just being made.
     pub(super) fn fault(&self) -> Option<String> {
-        let raw = self.raw.try_lock().ok()?;
-        self.library.fault((*raw)?)
+        self.raw.ask(|raw| self.library.fault(raw)).flatten()
     }
 
     /// Ends the communicator; all ranks must call it.
     pub(super) fn close(&self) -> Result<(), CommError> {
         let (library, raw) = (self.library.clone(), Arc::clone(&self.raw));
-        answered(self.device.submit_blocking(move |_| {
-            let raw = raw.lock().unwrap_or_else(PoisonError::into_inner).take();
-            raw.map_or(Ok(()), |raw| library.destroy(raw))
-        }))
+        answered(
+            self.device
+                .submit_blocking(move |_| raw.take().map_or(Ok(()), |raw| library.destroy(raw))),
+        )
     }
 
     /// Queues a call of NCCL with the addresses of `tensors`, which live until it is queued there;
@@ -153,8 +184,7 @@ impl Link {
         let tensors = tensors.map(Clone::clone);
         self.device.submit(move |server| {
             let queue = || {
-                let raw = raw.lock().unwrap_or_else(PoisonError::into_inner);
-                let raw = raw.ok_or("NCCL: the communicator has been closed")?;
+                let raw = raw.copied().ok_or("NCCL: the communicator has been closed")?;
                 let (mut at, mut on) = ([0; N], None);
                 for (at, tensor) in at.iter_mut().zip(&tensors) {
                     let (address, stream) = address(server, tensor)?;
@@ -252,7 +282,30 @@ impl Split {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
     use super::*;
+
+    #[test]
+    fn a_call_that_blocks_keeps_nobody_from_asking() {
+        let raw = Raw(Mutex::new(Some(7)));
+        let (begun, block) = (Barrier::new(2), Barrier::new(2));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let call = raw.copied();
+                begun.wait();
+                // Until a peer answers.
+                block.wait();
+                assert_eq!(call, Some(7));
+                assert_eq!(raw.take(), Some(7));
+            });
+            begun.wait();
+            assert_eq!(raw.ask(|raw| raw), Some(7));
+            block.wait();
+        });
+        assert_eq!((raw.ask(|raw| raw), raw.copied()), (None, None), "after its end");
+    }
 
     #[test]
     fn parts_cover_all_numbers_once() {

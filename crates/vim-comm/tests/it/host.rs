@@ -1,6 +1,8 @@
 //! Ranks on CPUs: sums, bytes, and what happens when one is gone or does something else.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -158,6 +160,43 @@ fn long_names_of_folders_do_not_matter() {
     let address: serde_json::Value = serde_json::from_str(&address).unwrap();
     let socket = std::path::Path::new(address["path"].as_str().unwrap());
     assert!(!socket.parent().unwrap().exists(), "nothing stays in {}", socket.display());
+}
+
+#[test]
+fn strangers_at_the_socket_hold_up_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let join = |rank| Comm::host(&rendezvous(folder.path(), rank, &[2]));
+    std::thread::scope(|scope| {
+        let root = scope.spawn(|| join(0).unwrap());
+        let address = folder.path().join("socket.json");
+        while !address.exists() {
+            sleep(Duration::from_millis(1));
+        }
+        let address: serde_json::Value =
+            serde_json::from_str(&fs::read_to_string(address).unwrap()).unwrap();
+        let stranger = || UnixStream::connect(address["path"].as_str().unwrap()).unwrap();
+        let _silent = stranger();
+        stranger().write_all(b"GET / HTTP/1.1\r\nHost: a page\r\n\r\n").unwrap();
+        drop(stranger());
+        let begin = Instant::now();
+        let comm = join(1).unwrap();
+        let sums = scope.spawn(move || bits(comm.sum(tensor(&[2.0])).unwrap()));
+        let own = bits(root.join().unwrap().sum(tensor(&[1.0])).unwrap());
+        // Rank 0 waits ten seconds for what a connection has to say.
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        assert_eq!([own, sums.join().unwrap()], [[3.0_f32.to_bits()]; 2]);
+    });
+}
+
+#[test]
+fn a_rank_of_another_run_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let errors = ranks(2, |rank| {
+        let world = [2 + rank];
+        Comm::host(&rendezvous(folder.path(), rank, &world)).map(|comm| comm.gather(&[])).err()
+    });
+    let error = errors[0].as_ref().unwrap().to_string();
+    assert!(error.contains("is not of this run, but connected to"), "{error}");
 }
 
 #[test]

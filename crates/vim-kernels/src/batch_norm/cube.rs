@@ -314,7 +314,7 @@ impl FusedOp<CubeBackend, 3, 0> for ScaleShiftSpec {
         self,
         grad: CubeTensor,
         [x, scale, shift]: [CubeTensor; 3],
-        _wanted: [bool; 3],
+        [_, wants_scale, wants_shift]: [bool; 3],
     ) -> [Option<CubeTensor>; 3] {
         let grad = dense(grad);
         let strips = Strips::new(&x);
@@ -340,6 +340,9 @@ impl FusedOp<CubeBackend, 3, 0> for ScaleShiftSpec {
                 self.relu,
                 elem(&x),
             );
+        }
+        if !(wants_scale || wants_shift) {
+            return [Some(grad_x), None, None];
         }
         let channels = strips.channels;
         let [of_scale, of_shift] = [(); 2].map(|()| empty(&x, [channels], DType::F32));

@@ -205,3 +205,19 @@ fn reference(x: Tensor<3>, weight: Tensor<3>, bias: Tensor<1>, spec: ConvSpec) -
     let y = if spec.silu { silu(y) } else { y };
     y.cast(dtype)
 }
+
+#[cfg(all(test, feature = "wgpu"))]
+mod tests {
+    use burn_cubecl::CubeBackend;
+
+    use super::*;
+    use crate::op::{computed_for_the_first, ones};
+
+    #[test]
+    fn a_frozen_convolution_computes_no_gradient_of_its_weights() {
+        let spec = ConvSpec { silu: true, reverse: false, has_bias: true };
+        let inputs = [ones([2, 5, 8]), ones([8, 1, 4]), ones([8])];
+        let computed = computed_for_the_first::<CubeBackend, ConvSpec, 3, 0>(spec, inputs);
+        assert_eq!(computed, [true, false, false]);
+    }
+}

@@ -9,7 +9,7 @@ pub(crate) mod oracle;
 use burn::backend::Dispatch;
 use burn::tensor::{DType, FloatDType, Tensor};
 
-use crate::check::{check_dtypes, check_rows, expect};
+use crate::check::{check_dtypes, check_precision, check_rows, expect};
 use crate::dispatch::{Implementation, KernelChoice, record_run, runs_cubecl};
 use crate::error::KernelError;
 use crate::matmul::linear;
@@ -108,10 +108,7 @@ fn check(
     precision.check(&x.device())?;
     let weights = [("weight", Some(weight.dtype())), ("bias", bias.map(Tensor::dtype))];
     check_dtypes(OPERATION, &x.device(), &[("x", x.dtype())], &weights)?;
-    if x.dtype() != DType::F32 && x.dtype() != precision.activations() {
-        let got = format!("{} in precision {precision}", x.dtype().name());
-        return Err(KernelError::Dtype { operation: OPERATION, tensor: "x", got });
-    }
+    check_precision(OPERATION, "x", x.dtype(), precision)?;
     let expected = "[B, H, W, C], none of them 0".to_string();
     expect(OPERATION, "x", &x.dims(), !x.dims().contains(&0), expected)?;
     let [outputs, inputs, rows, columns] = weight.dims();

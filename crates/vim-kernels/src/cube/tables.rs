@@ -63,7 +63,7 @@ pub(crate) fn column_sum(
     sums: &mut Shared<[f32]>,
 ) -> ColumnSum {
     let (rows, width) = (table.rows as usize, table.width as usize);
-    let cube = (CUBE_POS_X - table.first_cube) as usize;
+    let cube = CUBE_POS - table.first_cube as usize;
     let unit = UNIT_POS_X as usize;
     let few = rows <= FEW_ROWS;
     let column = if few { cube * UNITS + unit } else { cube * COLUMNS + unit % COLUMNS };

@@ -28,6 +28,11 @@ use strum::{Display, IntoStaticStr, VariantArray};
 use crate::real::{Real, Term, horner};
 use phi::{phi, phi_derivative, phi_series, phi_series_derivative};
 
+/// A rate of a scan below this counts as this, −∞ too (`−exp(a_log)` for an a_log above 88.7): a
+/// state decays to nothing within a token under both, but with a rate of −∞ a delta of 0, and the
+/// gradients of delta and of a, would be 0 times infinity.
+pub(crate) const LEAST_RATE: f32 = -1e12;
+
 /// A discretization method: the TOML value, the kernel's compile-time key and the metrics label.
 #[derive(Display, Serialize, Deserialize, JsonSchema, VariantArray, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]

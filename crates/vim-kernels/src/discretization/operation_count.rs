@@ -92,6 +92,9 @@ impl Real for Tally<'_> {
     fn away_from_zero(self, _: f64) -> Self {
         self
     }
+    fn at_least(self, _: f64) -> Self {
+        self
+    }
 }
 
 #[cfg(test)]

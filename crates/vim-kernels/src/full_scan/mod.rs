@@ -36,6 +36,15 @@ pub const MAX_FULL_STATES: usize = 32;
 /// Tokens between the states that a forward pass saves for the backward pass.
 pub(crate) const CHUNK: usize = 8;
 
+/// Units (threads) of a GPU's block. With N = 32 its shared memory is 31.5 KiB in the backward
+/// pass; every device has 32 KiB.
+const UNITS: usize = 128;
+
+/// Units of a team, which has a channel: one for each of N states, rounded up to a power of two.
+const fn team(states: usize) -> usize {
+    states.next_power_of_two()
+}
+
 /// How a scan with a full A runs; see [`full_scan`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FullScanOptions {
@@ -134,7 +143,22 @@ impl ScanShapes<3> {
             let good = square && (1..=MAX_FULL_STATES).contains(&d_state);
             (good, format!("[D, N, N] with D = {d_inner} and N from 1 to {MAX_FULL_STATES}"))
         })?;
-        if on_gpu { self.check_size(1, 1) } else { Ok(()) }
+        if on_gpu { self.check_full_size() } else { Ok(()) }
+    }
+
+    /// Checks that a GPU's kernels can run the scan.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::TooLarge`] names what is too large.
+    fn check_full_size(&self) -> Result<(), KernelError> {
+        let ([batch, len, _], d_state) = (self.u.0, self.a.0[1]);
+        let [tokens, states] = self.elements();
+        let channels = UNITS / team(d_state);
+        let [of_b, of_c] = self.projection_sums(channels);
+        // The states that are saved, and the sums of the gradient of A.
+        let (saved, of_a) = (len.div_ceil(CHUNK) * states, states * d_state);
+        self.check_size([batch, channels], [tokens, saved, of_a, of_b, of_c])
     }
 
     fn check_types(&self, has_bf16: bool) -> Result<(), KernelError> {
@@ -159,5 +183,77 @@ impl ScanShapes<3> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scan::shapes::named;
+
+    // Nothing of these sizes is allocated.
+    #[test]
+    fn every_buffer_of_a_gpu_is_counted() {
+        let sized = |batch: usize, len: usize, d_inner: usize, d_state: usize, groups: usize| {
+            let tokens = ([batch, len, d_inner], DType::F32);
+            let projected = ([batch, len, groups, d_state], DType::F32);
+            let shapes = ScanShapes {
+                operation: "full_scan",
+                u: tokens,
+                delta: tokens,
+                a: ([d_inner, d_state, d_state], DType::F32),
+                b: projected,
+                c: projected,
+                d: None,
+                z: None,
+                delta_bias: None,
+                b_constant: false,
+                c_constant: false,
+            };
+            named(shapes.check_full_size())
+        };
+        assert_eq!(sized(128, 197, 384, 16, 1), "nothing");
+        // The sums of A: 4100 · 1024 · 32² is over 2³², and 4000 of them are under it.
+        assert_eq!([4000, 4100].map(|batch| sized(batch, 8, 1024, 32, 1)), ["nothing", "a buffer"]);
+        // Those of B: 4 channels a block, 96 blocks of 32 states; 7200 · 197 · 96 · 32.
+        assert_eq!(
+            [7000, 7200].map(|batch| sized(batch, 197, 384, 32, 1)),
+            ["nothing", "a buffer"]
+        );
+        // A block for each group.
+        let blocks = "a number of blocks of channels";
+        assert_eq!([65_535, 65_536].map(|d| sized(1, 1, d, 1, d)), ["nothing", blocks]);
+    }
+
+    #[cfg(feature = "wgpu")]
+    #[test]
+    fn what_is_frozen_is_not_summed() {
+        use burn_cubecl::CubeBackend;
+
+        use crate::op::{computed_for_the_first, ones};
+
+        let spec = FullScanSpec(ScanSpec {
+            options: ScanOptions::default(),
+            bidirectional: false,
+            has_d: true,
+            has_z: true,
+            has_delta_bias: true,
+            b_constant: false,
+            c_constant: false,
+            compact_states: false,
+        });
+        let (tokens, projected) = ([2, 5, 8], [2, 5, 1, 4]);
+        let inputs = [
+            ones(tokens),
+            ones(tokens),
+            ones([8, 4, 4]),
+            ones(projected),
+            ones(projected),
+            ones([8]),
+            ones(tokens),
+            ones([8]),
+        ];
+        let computed = computed_for_the_first::<CubeBackend, FullScanSpec, 8, 1>(spec, inputs);
+        assert_eq!(computed, std::array::from_fn(|i| i == 0));
     }
 }

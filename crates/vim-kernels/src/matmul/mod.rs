@@ -7,7 +7,7 @@ mod native;
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, Tensor};
 
-use crate::check::{check_dtypes, check_rows, expect};
+use crate::check::{check_dtypes, check_precision, check_rows, expect};
 use crate::dispatch::{device_name, has_kernel, runs_cubecl};
 use crate::error::KernelError;
 use crate::op::{Single, fused_op, tensors};
@@ -19,6 +19,10 @@ const OPERATION: &str = "linear";
 ///
 /// On a GPU by our own products (see [`Precision`]), with the gradients of weight and bias in f32
 /// whatever the activations are; on a CPU in f32.
+///
+/// NVIDIA tensor cores multiply f32 as the sum of two numbers, and the second part of an infinite
+/// factor is none: in [`Precision::F32`] a sum with an infinite factor is NaN there, where a CPU
+/// has an infinity. A mask in `x` or `weight` is a large finite number, not −∞.
 ///
 /// # Shapes
 ///
@@ -69,6 +73,8 @@ fn product(
 ) -> Result<Tensor<3>, KernelError> {
     let [batch, len, width] = x.dims();
     let [rows, columns] = weight.dims();
+    let expected = "[B, L, K], none of them 0".to_string();
+    expect(OPERATION, "x", &x.dims(), !x.dims().contains(&0), expected)?;
     let expected = format!("[K, N] with K = {width}, neither of them 0");
     let good = rows == width && rows > 0 && columns > 0;
     expect(OPERATION, "weight", &[rows, columns], good, expected)?;
@@ -77,11 +83,12 @@ fn product(
         expect(OPERATION, "bias", &dims, dims == [columns], format!("[N] = [{columns}]"))?;
     }
     precision.check(&x.device())?;
+    let of_weights = [("weight", Some(weight.dtype())), ("bias", bias.as_ref().map(Tensor::dtype))];
+    check_dtypes(OPERATION, &x.device(), &[("x", x.dtype())], &of_weights)?;
+    check_precision(OPERATION, "x", x.dtype(), precision)?;
     if !has_kernel(&x.device()) {
         return Ok(burn::tensor::module::linear(x, weight, bias));
     }
-    let of_weights = [("weight", Some(weight.dtype())), ("bias", bias.as_ref().map(Tensor::dtype))];
-    check_dtypes(OPERATION, &x.device(), &[("x", x.dtype())], &of_weights)?;
     if runs_cubecl(&x.device()) {
         check_rows(OPERATION, batch * len, width.max(columns))?;
     }
@@ -143,4 +150,20 @@ fn multiplies_bf16(device: &Device) -> bool {
 #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
 fn multiplies_bf16(_: &Device) -> bool {
     false
+}
+
+#[cfg(all(test, feature = "wgpu"))]
+mod tests {
+    use burn_cubecl::CubeBackend;
+
+    use super::*;
+    use crate::op::{computed_for_the_first, ones};
+
+    #[test]
+    fn a_frozen_map_computes_no_gradient_of_its_weight_or_bias() {
+        let spec = LinearSpec { has_bias: true, halved: false, precision: Precision::F32 };
+        let inputs = [ones([2, 3, 4]), ones([4, 5]), ones([5])];
+        let computed = computed_for_the_first::<CubeBackend, LinearSpec, 3, 0>(spec, inputs);
+        assert_eq!(computed, [true, false, false]);
+    }
 }

@@ -46,14 +46,12 @@ impl FusedOp<Flex, 3, 0> for LinearSpec {
         let [_, columns] = weight.shape().dims();
         let tokens = batch * len;
         let mut y = vec![0.0; tokens * columns];
-        if tokens > 0 {
-            if self.has_bias {
-                y.par_chunks_exact_mut(columns).for_each(|row| row.copy_from_slice(slice(&bias)));
-            }
-            let x = Matrix::dense(slice(&x), [tokens, width]);
-            let weight = Matrix::dense(slice(&weight), [width, columns]);
-            of_tokens(x, weight, &mut y, self.has_bias);
+        if self.has_bias {
+            y.par_chunks_exact_mut(columns).for_each(|row| row.copy_from_slice(slice(&bias)));
         }
+        let rows = Matrix::dense(slice(&x), [tokens, width]);
+        let matrix = Matrix::dense(slice(&weight), [width, columns]);
+        of_tokens(rows, matrix, &mut y, self.has_bias);
         (tensor(y, &[batch, len, columns]), [], save.then_some([x, weight]))
     }
 
@@ -69,14 +67,12 @@ impl FusedOp<Flex, 3, 0> for LinearSpec {
         let grads = Matrix::dense(slice(&grad), [tokens, columns]);
         let grad_x = wants_x.then(|| {
             let mut grad_x = vec![0.0; tokens * width];
-            if tokens > 0 {
-                let weight = Matrix::dense(slice(&weight), [width, columns]);
-                of_tokens(grads, weight.transposed(), &mut grad_x, false);
-            }
+            let weight = Matrix::dense(slice(&weight), [width, columns]);
+            of_tokens(grads, weight.transposed(), &mut grad_x, false);
             tensor(grad_x, &[batch, len, width])
         });
         let of_weight = wants_weight.then(|| {
-            let of_weight = if tokens > 0 && width * columns >= LARGE {
+            let of_weight = if width * columns >= LARGE {
                 let x = Matrix::dense(slice(&x), [tokens, width]);
                 let mut of_weight = vec![0.0; width * columns];
                 multiply_large(x.transposed(), grads, &mut of_weight, columns, false);

@@ -134,8 +134,8 @@ pub fn mixer_inner(
         OPERATION,
         "xz",
         &xz.dims(),
-        len > 0 && width > 0 && width == 2 * d_inner && xz.dtype() == precision.activations(),
-        format!("[B, L, 2D] in {}, L and D above 0", precision.activations().name()),
+        !xz.dims().contains(&0) && width == 2 * d_inner && xz.dtype() == precision.activations(),
+        format!("[B, L, 2D] in {}, none of them 0", precision.activations().name()),
     )?;
     if runs_cubecl(&device) {
         check_size(batch, len, d_inner, d_state, spec)?;
@@ -268,5 +268,36 @@ fn check_size(
         c_constant: false,
     };
     shapes.check_scan_size(spec.scan(), 2)?;
-    check_rows(OPERATION, batch * len, 2 * d_inner)
+    // Both directions' steps, B and C: rows begin at multiples of eight numbers.
+    let projected = (spec.dt_rank + 2 * d_state).next_multiple_of(8);
+    check_rows(OPERATION, batch * len, 2 * projected.max(d_inner))
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::backend::Flex;
+    use burn::backend::ops::FloatTensorOps;
+    use burn::tensor::Shape;
+
+    use super::*;
+    use crate::op::computed_for_the_first;
+
+    #[test]
+    fn a_frozen_mixer_computes_no_gradients_of_weights() {
+        let (d, n, r) = (8, 4, 2);
+        let direction =
+            [vec![d, 1, 4], vec![d], vec![d, r + 2 * n], vec![r, d], vec![d], vec![d, n], vec![d]];
+        let of = |shape: Vec<usize>| {
+            let shape = Shape::from(shape);
+            let ones = Tensor::<1>::ones([shape.num_elements()], &Device::flex());
+            let ones = ones.try_into_primitive::<Flex>().expect("a CPU's");
+            Flex::float_reshape(ones, shape)
+        };
+        let mut shapes = [vec![2, 5, 2 * d]].into_iter().chain(direction.clone()).chain(direction);
+        let inputs = std::array::from_fn(|_| of(shapes.next().expect("fifteen shapes")));
+        let (options, precision) = (ScanOptions::default(), Precision::F32);
+        let spec = MixerSpec { options, dt_rank: r, precision, recompute: false };
+        let computed = computed_for_the_first::<Flex, MixerSpec, 15, 0>(spec, inputs);
+        assert_eq!(computed, std::array::from_fn(|i| i == 0));
+    }
 }

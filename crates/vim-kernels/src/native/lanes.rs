@@ -237,6 +237,11 @@ impl<const FMA: bool> Real for Lanes<FMA> {
         let bound = bound as f32;
         self.map(|x| if x.abs() < bound { bound } else { x })
     }
+    #[inline(always)]
+    fn at_least(self, bound: f64) -> Self {
+        let bound = bound as f32;
+        self.map(|x| if x < bound { bound } else { x })
+    }
 }
 
 impl<const FMA: bool> Add for Lanes<FMA> {

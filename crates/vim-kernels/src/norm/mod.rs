@@ -147,13 +147,14 @@ pub(crate) trait NormBackend: Backend {
 
 /// Backends with the adjoint of the operation.
 pub(crate) trait NormAdjoint: NormBackend {
-    /// The gradients of x in its type, of the sum (and so of the residual) in f32, and of the
-    /// weight, from that of `normed`, and that of `sum` if there is one.
+    /// The gradients of x in its type, of the sum (and so of the residual) in f32, and, if it is
+    /// wanted, of the weight, from that of `normed`, and that of `sum` if there is one.
     fn adjoint(
         saved: Saved<Self>,
         grad_normed: FloatTensor<Self>,
         grad_sum: Option<FloatTensor<Self>>,
-    ) -> [FloatTensor<Self>; 3];
+        wants_weight: bool,
+    ) -> [Option<FloatTensor<Self>>; 3];
 }
 
 /// What the adjoint needs.
@@ -184,8 +185,9 @@ impl<B: NormAdjoint> Backward<B, 3> for Operation {
     ) {
         let (saved, arrived) = ops.state;
         let arrived = std::mem::take(&mut *arrived.lock().unwrap_or_else(PoisonError::into_inner));
+        let wants_weight = ops.parents[2].is_some();
         let inputs = match arrived {
-            [Some(normed), through] => B::adjoint(saved, normed, through),
+            [Some(normed), through] => B::adjoint(saved, normed, through, wants_weight),
             [None, Some(through)] => {
                 let x = if saved.dtype == DType::F32 {
                     through.clone()
@@ -193,12 +195,13 @@ impl<B: NormAdjoint> Backward<B, 3> for Operation {
                     B::float_cast(through.clone(), saved.dtype.into())
                 };
                 let (shape, device) = (saved.weight.shape(), saved.weight.device());
-                [x, through, B::float_zeros(shape, &device, FloatDType::F32)]
+                let zeros = || B::float_zeros(shape, &device, FloatDType::F32);
+                [Some(x), Some(through), wants_weight.then(zeros)]
             }
             [None, None] => return,
         };
         for (parent, grad) in ops.parents.into_iter().zip(inputs) {
-            if let Some(node) = parent {
+            if let (Some(node), Some(grad)) = (parent, grad) {
                 grads.register::<B>(node.id, grad);
             }
         }

@@ -30,7 +30,8 @@ impl NormAdjoint for Flex {
         Saved { sum, weight, spec, dtype }: Saved<Self>,
         grad_normed: FloatTensor<Self>,
         grad_sum: Option<FloatTensor<Self>>,
-    ) -> [FloatTensor<Self>; 3] {
+        wants_weight: bool,
+    ) -> [Option<FloatTensor<Self>>; 3] {
         let [grad_normed, sum, weight] = [grad_normed, sum, weight].map(|t| contiguous(&t));
         let grad_sum = grad_sum.map(|t| contiguous(&t));
         let norm = Norm { weight: slice(&weight), epsilon: spec.epsilon };
@@ -39,8 +40,9 @@ impl NormAdjoint for Flex {
         let shape = sum.shape();
         let x = (dtype != DType::F32).then(|| tensor_as(grad.clone(), &shape, dtype));
         let sum = tensor(grad, &shape);
-        let grad_weight = tensor(grad_weight, &weight.shape().dims::<1>());
-        [x.unwrap_or_else(|| sum.clone()), sum, grad_weight]
+        let of_weight = || tensor(grad_weight, &weight.shape().dims::<1>());
+        let of_x = x.unwrap_or_else(|| sum.clone());
+        [Some(of_x), Some(sum), wants_weight.then(of_weight)]
     }
 }
 

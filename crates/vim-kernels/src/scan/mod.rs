@@ -140,6 +140,12 @@ impl ScanSpec {
 /// `u`, `delta`, `z` and B and C that vary are f32, or all of them bf16 where the device has it,
 /// and `y` is as they are; the others are f32, and so are the state and every sum.
 ///
+/// # Range
+///
+/// A rate (of a complex A, its real part) below −10¹², −∞ too, counts as −10¹². A GPU cuts a long
+/// sequence: over a piece of 32 tokens or more, a growing system multiplies a state by what an f32
+/// must hold; a state that is 0 stays so.
+///
 /// # Errors
 ///
 /// [`KernelError::Shape`] names the argument whose shape disagrees with `u` and `a`;
@@ -176,7 +182,10 @@ pub fn selective_scan(
         Some(_) => complex::resolve(options.choice, &device)?,
     };
     if implementation == Implementation::Kernel && runs_cubecl(&device) {
-        shapes.check_scan_size(spec, 1)?;
+        match &imaginary {
+            None => shapes.check_scan_size(spec, 1)?,
+            Some(_) => shapes.check_complex_size(spec)?,
+        }
     }
     record_run("selective_scan", implementation);
     Ok(match (imaginary, implementation) {

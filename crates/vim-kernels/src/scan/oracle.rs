@@ -1,6 +1,6 @@
 //! The selective scan in f64, with real or complex states.
 
-use crate::discretization::{Discretization, Series, discretize, linearize};
+use crate::discretization::{Discretization, LEAST_RATE, Series, discretize, linearize};
 use crate::oracle_math::{Number, sigmoid, silu, silu_slope, softplus};
 
 /// A scan to run; shapes as in [`crate::selective_scan()`], row-major. `T` is `f64`, or
@@ -144,7 +144,7 @@ impl<T: Number> OracleScan<T> {
                 let at = self.at(batch, token, channel);
                 let (delta, _) = self.delta(at, channel);
                 for n in 0..self.d_state {
-                    let a = self.a[channel * self.d_state + n];
+                    let a = self.rate(channel * self.d_state + n);
                     let step = discretize(self.method, self.series, T::real(delta), a);
                     let b = self.b[self.projection(self.b_constant, batch, token, channel, n)];
                     let c = self.c[self.projection(self.c_constant, batch, token, channel, n)];
@@ -177,7 +177,7 @@ impl<T: Number> OracleScan<T> {
                 let a_at = channel * self.d_state + n;
                 let b_at = self.projection(self.b_constant, batch, token, channel, n);
                 let c_at = self.projection(self.c_constant, batch, token, channel, n);
-                let lin = linearize(self.method, self.series, T::real(delta), self.a[a_at]);
+                let lin = linearize(self.method, self.series, T::real(delta), self.rate(a_at));
                 let before = if step == 0 { T::real(0.0) } else { states[step - 1][n] };
                 let (b, c, u) = (self.b[b_at], self.c[c_at], self.u[at]);
                 let grad_y = T::OUTPUT * grad_scan[token];
@@ -201,6 +201,11 @@ impl<T: Number> OracleScan<T> {
                 grad_h[n] = grad_h[n] * lin.value.a_bar.conj();
             }
         }
+    }
+
+    /// A of a state.
+    fn rate(&self, at: usize) -> T {
+        self.a[at].at_least(f64::from(LEAST_RATE))
     }
 
     /// Delta after bias and softplus, and its derivative in the input.

@@ -5,7 +5,7 @@ use burn::tensor::{FloatDType, Tensor};
 
 use super::watch::note;
 use super::{ScanCall, ScanOutput, ScanSpec};
-use crate::discretization::discretize;
+use crate::discretization::{LEAST_RATE, discretize};
 use crate::real::Real;
 
 pub(super) fn scan(inputs: ScanCall<2>, spec: ScanSpec) -> ScanOutput {
@@ -17,7 +17,7 @@ pub(super) fn scan(inputs: ScanCall<2>, spec: ScanSpec) -> ScanOutput {
     let c = per_channel(c, d_inner, spec.c_constant);
     note(spec, || largest(&delta) * largest(&a));
     let zero = Tensor::<3>::zeros([batch, d_inner, a.dims()[1]], &u.device());
-    let a = a.unsqueeze::<3>(); // [1, D, N]
+    let a = a.at_least(f64::from(LEAST_RATE)).unsqueeze::<3>(); // [1, D, N]
 
     // Token by token from the small arrays: the gradient of a slice of a `[B, L, D, N]` would cost
     // its whole size.

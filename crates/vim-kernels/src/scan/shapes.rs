@@ -3,8 +3,11 @@
 use burn::tensor::Device;
 
 use super::ScanSpec;
-use crate::check::{MAX_ELEMENTS, MAX_ROWS, ShapeAndType, check_dtypes, check_limit, expect};
+use crate::check::{MAX_ROWS, ShapeAndType, check_buffers, check_dtypes, check_limit, expect};
 use crate::error::KernelError;
+
+/// Channels that a GPU's scan has in a cube, if its group has them: at least.
+const LEAST_CHANNELS: usize = 32;
 
 /// Shapes and types of a scan's arguments.
 pub(crate) struct ScanShapes<const A: usize> {
@@ -73,26 +76,54 @@ impl<const A: usize> ScanShapes<A> {
         self.delta_bias.map_or(Ok(()), |(bias, _)| of_channels("delta_bias", bias))
     }
 
-    /// Checks that 32 bits index a GPU kernel's buffers, and that a row of cubes fits the grid for
-    /// each batch element: of `directions` that run at once, and `sweeps` that run one after the
-    /// other.
+    /// Groups of channels with B and C of their own.
+    fn groups(&self) -> usize {
+        let groups = [(&self.b, self.b_constant), (&self.c, self.c_constant)]
+            .map(|(shapes, constant)| if constant { 1 } else { shapes.0[2] });
+        groups[0].max(groups[1])
+    }
+
+    /// Elements of an array per (batch element, token, channel), and per (batch element, state,
+    /// channel).
+    pub(crate) fn elements(&self) -> [usize; 2] {
+        let ([batch, len, d_inner], d_state) = (self.u.0, self.a.0[1]);
+        [batch * len * d_inner, batch * d_state * d_inner]
+    }
+
+    /// Cubes of at most `channels` of one group for all channels.
+    fn cubes(&self, channels: usize) -> usize {
+        let groups = self.groups();
+        groups * (self.u.0[2] / groups).div_ceil(channels)
+    }
+
+    /// Elements of the sums of the gradients of B and C in a GPU's cubes of `channels`: one for
+    /// each cube, token and state, or, where it is constant, each batch element, state and channel.
+    pub(crate) fn projection_sums(&self, channels: usize) -> [usize; 2] {
+        let ([_, states], varying) = (self.elements(), self.varying_sums(channels));
+        [self.b_constant, self.c_constant].map(|constant| if constant { states } else { varying })
+    }
+
+    /// Those of B or C where it varies.
+    pub(crate) fn varying_sums(&self, channels: usize) -> usize {
+        let ([batch, len, _], d_state) = (self.u.0, self.a.0[1]);
+        self.cubes(channels) * batch * len * d_state
+    }
+
+    /// Checks that 32 bits index a GPU kernel's `buffers`, of these lengths, and that a row of
+    /// cubes of `channels` fits the grid for each of `batch` elements.
     ///
     /// # Errors
     ///
     /// [`KernelError::TooLarge`] names what is too large.
-    pub(crate) fn check_size(&self, directions: usize, sweeps: usize) -> Result<(), KernelError> {
-        let ([batch, len, d_inner], d_state) = (self.u.0, self.a.0[1]);
-        let batch = batch * directions;
-        let groups = [(&self.b, self.b_constant), (&self.c, self.c_constant)]
-            .map(|(shapes, constant)| if constant { 1 } else { shapes.0[2] });
-        let groups = groups[0].max(groups[1]);
-        // Cubes have at least 32 channels.
-        let strips = (d_inner / groups).div_ceil(32);
-        let starts = sweeps * len.div_ceil(8) * batch * d_state * d_inner;
-        let sums = sweeps * strips * batch * len * groups * d_state;
-        let largest = (batch * len * d_inner).max(starts).max(sums);
+    pub(crate) fn check_size(
+        &self,
+        [batch, channels]: [usize; 2],
+        buffers: impl IntoIterator<Item = usize>,
+    ) -> Result<(), KernelError> {
         check_limit(self.operation, "a batch", batch, MAX_ROWS)?;
-        check_limit(self.operation, "a buffer", largest, MAX_ELEMENTS)
+        let cubes = self.cubes(channels);
+        check_limit(self.operation, "a number of blocks of channels", cubes, MAX_ROWS)?;
+        check_buffers(self.operation, buffers)
     }
 
     fn expect(
@@ -131,7 +162,14 @@ impl ScanShapes<2> {
         spec: ScanSpec,
         directions: usize,
     ) -> Result<(), KernelError> {
-        self.check_size(directions, spec.sweeps())
+        let [tokens, states] = self.elements();
+        let sweeps = spec.sweeps();
+        // States are saved for every eighth token, or, for each way of two, every fourth. Sums of
+        // constants and of A, and states between segments, have a row for each segment: fewer.
+        let saved = sweeps * self.u.0[1].div_ceil(8) * states;
+        let [b, c] = self.projection_sums(LEAST_CHANNELS);
+        let buffers = [tokens, saved, b, c].map(|length| directions * length);
+        self.check_size([directions * self.u.0[0], LEAST_CHANNELS], buffers)
     }
 
     fn check_types(&self, device: &Device) -> Result<(), KernelError> {
@@ -155,11 +193,21 @@ impl ScanShapes<2> {
     }
 }
 
+/// What a check of sizes found too large.
+#[cfg(test)]
+pub(crate) fn named(result: Result<(), KernelError>) -> &'static str {
+    match result {
+        Err(KernelError::TooLarge { what, .. }) => what,
+        Ok(()) | Err(_) => "nothing",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use burn::tensor::DType;
 
     use super::*;
+    use crate::scan::ScanOptions;
 
     // Nothing of these sizes is allocated.
     #[test]
@@ -179,10 +227,17 @@ mod tests {
                 b_constant: false,
                 c_constant: false,
             };
-            [shapes.check_size(1, 1), shapes.check_size(2, 1)].map(|result| match result {
-                Err(KernelError::TooLarge { what, .. }) => what,
-                Ok(()) | Err(_) => "nothing",
-            })
+            let spec = ScanSpec {
+                options: ScanOptions::default(),
+                bidirectional: false,
+                has_d: false,
+                has_z: false,
+                has_delta_bias: false,
+                b_constant: false,
+                c_constant: false,
+                compact_states: false,
+            };
+            [1, 2].map(|directions| named(shapes.check_scan_size(spec, directions)))
         };
         assert_eq!(sized(128, 197), ["nothing", "nothing"]);
         assert_eq!(sized(40_000, 1), ["nothing", "a batch"]);

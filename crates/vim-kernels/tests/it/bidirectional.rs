@@ -3,14 +3,15 @@
 use burn::tensor::{Device, FloatDType, Tensor};
 use vim_kernels::oracle::OracleConv;
 use vim_kernels::{
-    ConvOptions, Discretization, KernelChoice, KernelError, ScanOptions,
-    causal_conv1d_bidirectional, selective_scan_bidirectional,
+    ConvOptions, DirectionWeights, Discretization, KernelChoice, KernelError, Precision,
+    ScanOptions, causal_conv1d_bidirectional, has_fused_mixer, mixer_inner,
+    selective_scan_bidirectional,
 };
 use vim_verify::bidirectional::rows;
 use vim_verify::conv::inputs;
 use vim_verify::rows_of;
 
-use crate::support::{Dtype, Numbers, Sizes, devices, pass, tensor, values};
+use crate::support::{Dtype, Numbers, Sizes, at_fault, devices, pass, tensor, values};
 
 fn check(sizes: Sizes, method: Discretization, reverse: bool, choice: KernelChoice, on: &Device) {
     let options =
@@ -124,4 +125,56 @@ fn a_wrong_part_is_named() {
         ScanOptions::default(),
     );
     assert!(matches!(result, Err(KernelError::Dtype { tensor: "u", .. })));
+}
+
+/// Weights of a direction of 8 channels, 4 states and a step of rank 2.
+fn direction(a_log: f32, device: &Device) -> DirectionWeights {
+    fn of<const R: usize>(shape: [usize; R], device: &Device) -> Tensor<R> {
+        Tensor::<R>::full(shape, 0.25, device).require_grad()
+    }
+    DirectionWeights {
+        conv_weight: of([8, 1, 4], device),
+        conv_bias: of([8], device),
+        x_proj: of([8, 2 + 2 * 4], device),
+        dt_proj: of([2, 8], device),
+        delta_bias: of([8], device),
+        a_log: Tensor::<2>::full([8, 4], a_log, device).require_grad(),
+        d: of([8], device),
+    }
+}
+
+#[test]
+fn a_mixer_without_tokens_is_an_error() {
+    for device in devices().into_iter().filter(has_fused_mixer) {
+        for shape in [[0, 5, 16], [2, 0, 16]] {
+            let xz = Tensor::<3>::ones(shape, &device);
+            let weights = || direction(0.0, &device);
+            let options = ScanOptions::default();
+            let y = mixer_inner(xz, weights(), weights(), options, Precision::F32, false);
+            assert_eq!(at_fault(y), "xz");
+        }
+    }
+}
+
+#[test]
+fn a_mixer_whose_states_decay_at_once_has_gradients() {
+    for device in devices().into_iter().filter(has_fused_mixer) {
+        let device = device.autodiff();
+        // e¹⁰⁰ is no f32. Eleven tokens: a GPU's kernel has room for sixteen, with steps of 0.
+        let (ahead, back) = (direction(100.0, &device), direction(100.0, &device));
+        let xz = Tensor::<3>::full([2, 11, 16], 0.5, &device).require_grad();
+        let (options, weights) = (ScanOptions::default(), [ahead.clone(), back.clone()]);
+        let y = mixer_inner(xz.clone(), ahead, back, options, Precision::F32, false).unwrap();
+        let grads = y.clone().sum().backward();
+        assert!(values(y).iter().all(|y| y.is_finite()));
+        assert!(
+            values(xz.grad(&grads).unwrap()).iter().all(|grad| grad.is_finite() && *grad != 0.0)
+        );
+        for weights in weights {
+            let of_x_proj = values(weights.x_proj.grad(&grads).unwrap());
+            assert!(of_x_proj.iter().all(|grad| grad.is_finite()), "{of_x_proj:?}");
+            let of_a = values(weights.a_log.grad(&grads).unwrap());
+            assert!(of_a.iter().all(|&grad| grad == 0.0), "{of_a:?}");
+        }
+    }
 }

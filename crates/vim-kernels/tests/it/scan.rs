@@ -8,7 +8,8 @@ use vim_kernels::{
 };
 
 use crate::support::{
-    BOTH, Dtype, Form, Results, Sizes, at_fault, check, grad_of, named, run, scan, without_inputs,
+    BOTH, Dtype, Form, Results, Sizes, at_fault, check, devices, grad_of, named, run, scan,
+    without_inputs,
 };
 
 /// Every method × series × form × direction at `sizes`.
@@ -172,5 +173,63 @@ fn another_type_than_f32_is_an_error() {
         let (u, delta, a, b) = (u.clone(), delta.clone(), a.clone(), b.clone());
         let result = selective_scan(u, delta, a, b.clone(), b, None, None, None, options);
         assert!(matches!(result, Err(KernelError::Dtype { tensor: "delta", .. })));
+    }
+}
+
+#[test]
+fn a_rate_of_minus_infinity_keeps_nothing() {
+    // Eleven tokens: a GPU's kernel has room for sixteen, with steps of 0.
+    let base = scan([1, 11, 1, 1], Form::Variable, 4.0);
+    let delta: Vec<f64> = base.delta.iter().map(|d| Dtype::F32.round(0.1 + d.abs())).collect();
+    let alone = OracleScan {
+        a: vec![f64::NEG_INFINITY],
+        d: None,
+        z: None,
+        delta_bias: None,
+        delta_softplus: false,
+        delta: delta.clone(),
+        ..base
+    };
+    let OracleScan { u, b, c, .. } = &alone;
+    let product = |factors: [&[f64]; 3]| -> Vec<f64> {
+        (0..11).map(|t| factors.iter().map(|of| of[t]).product()).collect()
+    };
+    // A state is delta·b·u of its token, and y is c times that.
+    let states = product([&delta, b, u]);
+    let want = [
+        ("y", states.iter().zip(c).map(|(h, c)| h * c).collect()),
+        ("last_state", vec![states[10]]),
+        ("u", product([c, &delta, b])),
+        ("delta", product([c, b, u])),
+        ("a", vec![0.0]),
+        ("b", product([c, &delta, u])),
+        ("c", states.clone()),
+    ];
+    let ones = vec![1.0; 11];
+    let on = |implementation, device: &Device| {
+        Results::on_device(&alone, &ones, implementation, Dtype::F32, device).unwrap()
+    };
+    let mut results = vec![Results::of_oracle(&alone, &ones)];
+    for device in devices() {
+        results.extend(BOTH.map(|implementation| on(implementation, &device)));
+    }
+    for (i, results) in results.iter().enumerate() {
+        for (name, want) in &want {
+            let got = results.named().into_iter().find(|(own, _)| own == name).unwrap().1;
+            assert_eq!(got.len(), want.len(), "{name}");
+            for (got, want) in got.iter().zip(want) {
+                assert!((got - want).abs() < 1e-5, "result {i}: {name}: {got} for {want}");
+            }
+        }
+    }
+    // Among other states, under every method that is no bare polynomial.
+    for &method in Discretization::VARIANTS.iter().filter(|&&m| m != Discretization::Rk4) {
+        let mut scan = OracleScan { method, ..scan([2, 11, 6, 16], Form::Variable, 4.0) };
+        (scan.a[3], scan.a[40]) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+        for device in devices() {
+            for implementation in BOTH {
+                check(&scan, implementation, Dtype::F32, 1.0, &device);
+            }
+        }
     }
 }

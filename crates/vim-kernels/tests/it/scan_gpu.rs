@@ -14,7 +14,8 @@ use vim_kernels::{
 use vim_verify::scan::inputs;
 
 use crate::support::{
-    Dtype, Form, bf16_devices, check as check_on, devices, run, scan, without_inputs,
+    Dtype, Form, Results, bf16_devices, check as check_on, devices, named, run, scan,
+    without_inputs,
 };
 
 fn gpus() -> Vec<Device> {
@@ -91,6 +92,41 @@ fn long_sequences_are_cut_into_segments() {
     ] {
         let base = scan([1, len, 5, d_state], Form::Variable, 4.0);
         check(&OracleScan { method, reverse, ..base });
+    }
+}
+
+// Over a segment of 32 tokens a state would grow by e⁹⁶, more than an f32 holds.
+#[test]
+fn a_growing_system_may_start_quietly() {
+    for reverse in [false, true] {
+        // The last token of the walk alone has an input, the first alone a gradient.
+        let ends = |token| (0..1024).map(|t| f64::from(u8::from(t == token))).collect::<Vec<_>>();
+        let (first, last) = if reverse { (1023, 0) } else { (0, 1023) };
+        let scan = OracleScan {
+            reverse,
+            a: vec![1.0],
+            delta: vec![3.0; 1024],
+            u: ends(last),
+            b: vec![1.0; 1024],
+            c: vec![1.0; 1024],
+            d: None,
+            z: None,
+            delta_bias: None,
+            delta_softplus: false,
+            ..scan([1, 1024, 1, 1], Form::Variable, 1.0)
+        };
+        // By zero-order hold a state is 3·u of its token before any other has come to it.
+        let want = |token| ends(token).iter().map(|one| 3.0 * one).collect::<Vec<_>>();
+        for device in gpus() {
+            let grad_y = ends(first);
+            let kernel = Implementation::Kernel;
+            let got = Results::on_device(&scan, &grad_y, kernel, Dtype::F32, &device).unwrap();
+            assert_eq!((got.y, got.last_state), (want(last), vec![3.0]));
+            assert_eq!(got.grads.u, want(first));
+            for (name, grads) in named(&got.grads).into_iter().filter(|(name, _)| *name != "u") {
+                assert!(grads.iter().all(|&grad| grad == 0.0), "{name}: {grads:?}");
+            }
+        }
     }
 }
 

@@ -51,12 +51,12 @@ impl FusedOp<CubeBackend, 3, 0> for ConvSpec {
         self,
         grad_y: CubeTensor,
         arguments: ConvArguments<CubeBackend>,
-        _wanted: [bool; 3],
+        [_, wanted @ ..]: [bool; 3],
     ) -> [Option<CubeTensor>; 3] {
         let (grad_y, arguments) = (dense(grad_y), arguments.map(dense));
         let grad_x = empty(&arguments.x, arguments.x.shape(), arguments.x.dtype);
-        let [grad_weight, grad_bias] = conv_gradients(&grad_y, 0, arguments, self, &grad_x);
-        [grad_x, grad_weight, grad_bias].map(Some)
+        let [grad_weight, grad_bias] = conv_gradients(&grad_y, 0, arguments, self, &grad_x, wanted);
+        [Some(grad_x), grad_weight, grad_bias]
     }
 }
 
@@ -83,14 +83,16 @@ impl FusedOp<CubeBackend, 5, 0> for ConvSpec {
         self,
         grad_y: CubeTensor,
         arguments: BidirectionalConvArguments<CubeBackend>,
-        _wanted: [bool; 5],
+        [_, weight, bias, weight_back, bias_back]: [bool; 5],
     ) -> [Option<CubeTensor>; 5] {
         let (grad_y, [fwd, rev]) = (dense(grad_y), arguments.map(dense).directions());
         let grad_x = empty(&fwd.x, fwd.x.shape(), fwd.x.dtype);
         let half = fwd.x.shape().num_elements();
-        let [weight_fwd, bias_fwd] = conv_gradients(&grad_y, 0, fwd, self, &grad_x);
-        let [weight_rev, bias_rev] = conv_gradients(&grad_y, half, rev, self.reversed(), &grad_x);
-        [grad_x, weight_fwd, bias_fwd, weight_rev, bias_rev].map(Some)
+        let [ahead, back] = [[weight, bias], [weight_back, bias_back]];
+        let reversed = self.reversed();
+        let [weight_fwd, bias_fwd] = conv_gradients(&grad_y, 0, fwd, self, &grad_x, ahead);
+        let [weight_rev, bias_rev] = conv_gradients(&grad_y, half, rev, reversed, &grad_x, back);
+        [Some(grad_x), weight_fwd, bias_fwd, weight_rev, bias_rev]
     }
 }
 
@@ -127,14 +129,15 @@ fn conv_into(arguments: ConvArguments<CubeBackend>, spec: ConvSpec, y: &CubeTens
 }
 
 /// Writes the gradient of `x` into `grad_x`, or adds it if the gradient of y begins at element
-/// `from` > 0. Returns the gradients of weight and bias.
+/// `from` > 0. Returns the gradients of weight and bias, if one of them is wanted.
 fn conv_gradients(
     grad_y: &CubeTensor,
     from: usize,
     arguments: ConvArguments<CubeBackend>,
     spec: ConvSpec,
     grad_x: &CubeTensor,
-) -> [CubeTensor; 2] {
+    wanted: [bool; 2],
+) -> [Option<CubeTensor>; 2] {
     let ConvArguments { x, weight, bias } = arguments;
     let client = x.client.clone();
     let config = config(&x, &weight, spec, from > 0);
@@ -145,12 +148,7 @@ fn conv_gradients(
     let taps = d_inner * config.width;
     let partial_len = if spec.has_bias { taps + d_inner } else { taps };
 
-    let grad_weight = empty(&weight, weight.shape(), DType::F32);
-    let grad_bias = if spec.has_bias {
-        empty(&bias, bias.shape(), DType::F32)
-    } else {
-        zeros(bias.device.clone(), bias.shape(), DType::F32)
-    };
+    let [of_weight, of_bias] = [&weight, &bias].map(|of| (of.shape(), of.device.clone()));
     let partials = empty(&x, [rows, partial_len], DType::F32);
     let (address, dtype) = (grad_y.required_address_type(), elem(&x));
     // SAFETY: as in `conv_into`; a cube writes one row of the partial sums.
@@ -174,6 +172,15 @@ fn conv_gradients(
             dtype,
         );
     }
+    if !wanted.contains(&true) {
+        return [None, None];
+    }
+    let grad_weight = empty(grad_x, of_weight.0, DType::F32);
+    let grad_bias = if spec.has_bias {
+        empty(grad_x, of_bias.0, DType::F32)
+    } else {
+        zeros(of_bias.1, of_bias.0, DType::F32)
+    };
     sum_rows(partials, rows, partial_len, taps, &grad_weight, &grad_bias);
-    [grad_weight, grad_bias]
+    [Some(grad_weight), Some(grad_bias)]
 }

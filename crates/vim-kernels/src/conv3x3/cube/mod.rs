@@ -56,7 +56,7 @@ impl FusedOp<CubeBackend, 3, 0> for Conv3x3Spec {
         self,
         grad: CubeTensor,
         ([x, weight], dtype): Self::Saved,
-        [wants_x, wants_weight, _]: [bool; 3],
+        [wants_x, wants_weight, wants_bias]: [bool; 3],
     ) -> [Option<CubeTensor>; 3] {
         let [_, outputs] = weight.shape().dims();
         let [batch, height, width, _] = grad.shape().dims();
@@ -81,7 +81,8 @@ impl FusedOp<CubeBackend, 3, 0> for Conv3x3Spec {
                 gathered::weight_gradient(&x, images, &grad, outputs, self.precision)
             }
         });
-        let grad_bias = self.has_bias.then(|| column_sums(&Matrix::dense(&grad, rows)));
+        let grad_bias =
+            (self.has_bias && wants_bias).then(|| column_sums(&Matrix::dense(&grad, rows)));
         [grad_x, grad_weight, grad_bias]
     }
 }

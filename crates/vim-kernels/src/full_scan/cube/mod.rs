@@ -18,7 +18,7 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{CHUNK, FullScanSpec};
+use super::{CHUNK, FullScanSpec, UNITS, team};
 use crate::cube::sum::sum_parts;
 use crate::cube::{dense, elem, empty, has_planes};
 use crate::op::{Forward, FusedOp, Tensors};
@@ -26,16 +26,12 @@ use crate::scan::{ScanArguments, ScanSpec};
 use backward::{PartialSumsLaunch, TokenGradsLaunch};
 use coords::{FullTensorsLaunch, SizesLaunch};
 
-/// Units of a block. With N = 32 its shared memory is 31.5 KiB in the backward pass; every device
-/// has 32 KiB.
-const UNITS: usize = 128;
-
 /// Compile-time configuration of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Plan {
     /// N.
     n: usize,
-    /// Units of a team: N rounded up to a power of two.
+    /// See [`team`].
     team: usize,
     /// Whether the units of a plane can wait for each other.
     planes: bool,
@@ -46,7 +42,7 @@ pub(super) struct Plan {
 
 impl Plan {
     fn new(n: usize, planes: bool, spec: ScanSpec, save: bool) -> Self {
-        Self { n, team: n.next_power_of_two(), planes, spec, save }
+        Self { n, team: team(n), planes, spec, save }
     }
 
     /// Channels of a block.
@@ -101,7 +97,7 @@ impl FusedOp<CubeBackend, 8, 1> for FullScanSpec {
         self,
         grad_y: CubeTensor,
         (arguments, saved): Self::Saved,
-        _wanted: [bool; 8],
+        wanted: [bool; 8],
     ) -> [Option<CubeTensor>; 8] {
         let call = Call::new(arguments, self.0, true);
         let ScanArguments { u, delta, a, b, c, d, z, delta_bias } = &call.arguments;
@@ -153,19 +149,24 @@ impl FusedOp<CubeBackend, 8, 1> for FullScanSpec {
                 sum_parts(part, 0, call.blocks, d_state, to);
             }
         };
-        sum_parts(part_a, 0, batch, size(grad_a), grad_a);
-        projected(part_b, grad_b, spec.b_constant);
-        projected(part_c, grad_c, spec.c_constant);
-        // The zero that stands for an absent input has a gradient of zero.
-        let of_channels =
-            [(spec.has_d, part_d, grad_d), (spec.has_delta_bias, part_bias, grad_bias)];
-        for (present, part, to) in of_channels {
-            sum_parts(part, 0, if present { batch } else { 0 }, size(to), to);
+        // Of what is not wanted, as the zero that stands for an absent input, no sums are added.
+        let [_, _, wants_a, wants_b, wants_c, wants_d, _, wants_bias] = wanted;
+        if wants_a {
+            sum_parts(part_a, 0, batch, size(grad_a), grad_a);
         }
-        if !spec.has_z {
-            sum_parts(&part(1), 0, 0, 1, grad_z);
+        if wants_b {
+            projected(part_b, grad_b, spec.b_constant);
         }
-        grads.map(Some)
+        if wants_c {
+            projected(part_c, grad_c, spec.c_constant);
+        }
+        for (wanted, part, to) in [(wants_d, part_d, grad_d), (wants_bias, part_bias, grad_bias)] {
+            if wanted {
+                sum_parts(part, 0, batch, size(to), to);
+            }
+        }
+        let mut wanted = wanted.into_iter();
+        grads.map(|grad| Some(grad).filter(|_| wanted.next() == Some(true)))
     }
 }
 

@@ -277,7 +277,7 @@ impl FusedOp<CubeBackend, 3, 0> for LinearSpec {
         self,
         grad: CubeTensor,
         [x, weight]: [CubeTensor; 2],
-        [wants_x, ..]: [bool; 3],
+        [wants_x, wants_weight, wants_bias]: [bool; 3],
     ) -> [Option<CubeTensor>; 3] {
         let dtype = x.dtype;
         let [grad, x] = [grad, x].map(dense);
@@ -296,10 +296,13 @@ impl FusedOp<CubeBackend, 3, 0> for LinearSpec {
             );
             grad_x
         });
-        let x = Matrix::dense(&x, [batch * len, width]);
-        let grad_bias = self.has_bias.then(|| column_sums(&rows));
-        let factor = if self.halved { 0.5 } else { 1.0 };
-        [grad_x, Some(weight_gradient(&x, &rows, factor, self.precision)), grad_bias]
+        let grad_weight = wants_weight.then(|| {
+            let x = Matrix::dense(&x, [batch * len, width]);
+            let factor = if self.halved { 0.5 } else { 1.0 };
+            weight_gradient(&x, &rows, factor, self.precision)
+        });
+        let grad_bias = (self.has_bias && wants_bias).then(|| column_sums(&rows));
+        [grad_x, grad_weight, grad_bias]
     }
 }
 

@@ -189,7 +189,7 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         self,
         grad: CubeTensor,
         (inputs, saved): Self::Saved,
-        _wanted: [bool; INPUTS],
+        [_, of_weights @ ..]: [bool; INPUTS],
     ) -> [Option<CubeTensor>; INPUTS] {
         let xz = dense(inputs[0].clone());
         let Saved { projected, weights, chunk_states, y } = saved;
@@ -215,15 +215,22 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         let (of_delta, of_u) = (sizes.per_direction(&grad_delta), sizes.per_direction(&grad_u));
         let of_steps = sizes.columns(&grad_projected, sizes.dt_rank);
         sizes.multiply(&of_delta, &weights.dt_proj.transposed(), &of_steps, Output::Overwrite);
-        let steps = sizes.columns(&projected, sizes.dt_rank);
-        let dt_proj = weight_gradient_parts(&steps, &of_delta, self.precision);
         let of_projected = sizes.columns(&grad_projected, sizes.projected());
-        let x_proj = weight_gradient_parts(&sizes.per_direction(&u), &of_projected, self.precision);
+        // The gradients of all weights, or of none: one launch adds the parts of all.
+        let products = of_weights.contains(&true).then(|| {
+            let steps = sizes.columns(&projected, sizes.dt_rank);
+            let dt_proj = weight_gradient_parts(&steps, &of_delta, self.precision);
+            let u = sizes.per_direction(&u);
+            [weight_gradient_parts(&u, &of_projected, self.precision), dt_proj]
+        });
         sizes.multiply(&of_projected, &weights.x_proj.transposed(), &of_u, Output::Accumulate);
         let (x, grad_x) = (sizes.half(&xz, 0), sizes.half(&grad_xz, 0));
         let taps = weights.taps;
         let reverse = self.options.reverse;
         let of_taps = conv_bidirectional_backward(&grad_u, &x, taps.clone(), reverse, &grad_x);
+        let Some([x_proj, dt_proj]) = products else {
+            return std::array::from_fn(|i| (i == 0).then(|| grad_xz.clone()));
+        };
         let Sizes { d_inner, d_state, dt_rank, .. } = sizes;
         let parts = WeightParts { x_proj, dt_proj, taps: of_taps, scan: [of_a, of_d, of_bias] };
         let grads = parts.add(&weights.a, [d_inner, d_state]);

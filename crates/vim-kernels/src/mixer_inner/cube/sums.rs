@@ -8,7 +8,7 @@ use super::view;
 use crate::conv::TapParts;
 use crate::cube::sum::{ROWS_CUBE, sum_of_column};
 use crate::cube::tables::{Table, UNITS, add_table, column_sum, table};
-use crate::cube::{elem, empty, lanes};
+use crate::cube::{cubes, elem, empty, lanes};
 use crate::matmul::cube::{GradientParts, PARTS_CUBE, add_parts_in};
 use crate::scan::Partial;
 
@@ -88,24 +88,25 @@ fn add_weight_gradients<N: Size>(
     d_state: u32,
 ) {
     let mut sums = Shared::<[f32]>::new_slice(UNITS);
-    if CUBE_POS_X >= tables.bias.first_cube {
+    let cube = CUBE_POS as u32;
+    if cube >= tables.bias.first_cube {
         add_table::<f32>(part_bias, bias, &tables.bias, d_inner, d_state, &mut sums);
-    } else if CUBE_POS_X >= tables.d.first_cube {
+    } else if cube >= tables.d.first_cube {
         add_table::<f32>(part_d, d, &tables.d, d_inner, d_state, &mut sums);
-    } else if CUBE_POS_X >= tables.a.first_cube {
+    } else if cube >= tables.a.first_cube {
         let sum = column_sum(part_a, &tables.a, d_inner, d_state, &mut sums);
         if sum.here {
             a_log[sum.at] = sum.total * a[sum.at];
         }
-    } else if CUBE_POS_X >= tables.taps.first_cube {
-        let cube = (CUBE_POS_X - tables.taps.first_cube) as usize;
+    } else if cube >= tables.taps.first_cube {
+        let cube = (cube - tables.taps.first_cube) as usize;
         let columns = tables.taps.columns as usize;
         let total = sum_of_column(part_taps, cube, tables.taps.rows as usize, columns);
         let column = cube * comptime!(ROWS_CUBE[0]) + UNIT_POS as usize;
         if (UNIT_POS as usize) < comptime!(ROWS_CUBE[0]) && column < columns {
             taps[column] = total;
         }
-    } else if CUBE_POS_X >= tables.dt_proj.first_cube {
+    } else if cube >= tables.dt_proj.first_cube {
         add_products::<N>(part_dt_proj, dt_proj, &tables.dt_proj);
     } else {
         add_products::<N>(part_x_proj, x_proj, &tables.x_proj);
@@ -121,7 +122,7 @@ fn add_products<N: Size>(
     add_parts_in::<N>(
         parts,
         out,
-        (CUBE_POS_X - products.first_cube) as usize,
+        CUBE_POS - products.first_cube as usize,
         products.sums as usize,
         products.count as usize,
         products.width as usize,
@@ -175,7 +176,7 @@ impl WeightParts {
         unsafe {
             add_weight_gradients::launch_unchecked(
                 &client,
-                CubeCount::Static(first_cube as u32, 1, 1),
+                cubes(&client, first_cube),
                 CubeDim::new_1d(UNITS as u32),
                 lanes,
                 x_proj.parts.into_buffer_arg(),
@@ -213,7 +214,8 @@ fn add_token_gradients<F: Float>(
     #[define(F)] _dtype: ElemType,
 ) {
     let mut sums = Shared::<[f32]>::new_slice(UNITS);
-    if CUBE_POS_X >= table_c.first_cube {
+    let cube = CUBE_POS as u32;
+    if cube >= table_c.first_cube {
         add_table::<F>(part_c, c, &table_c, 1, 1, &mut sums);
     } else {
         add_table::<F>(part_b, b, &table_b, 1, 1, &mut sums);
@@ -226,7 +228,7 @@ pub(super) fn add_token_parts(
     into: [&CubeTensor; 2],
 ) {
     let (table_b, first_c) = table(sizes_b, 0);
-    let (table_c, cubes) = table(sizes_c, first_c);
+    let (table_c, count) = table(sizes_c, first_c);
     let client = into[0].client.clone();
     let dtype = elem(into[0]);
     let [b, c] = into.map(|to| to.clone().into_buffer_arg());
@@ -234,7 +236,7 @@ pub(super) fn add_token_parts(
     unsafe {
         add_token_gradients::launch_unchecked(
             &client,
-            CubeCount::Static(cubes as u32, 1, 1),
+            cubes(&client, count),
             CubeDim::new_1d(UNITS as u32),
             part_b.into_buffer_arg(),
             part_c.into_buffer_arg(),

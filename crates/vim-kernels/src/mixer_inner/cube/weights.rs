@@ -10,6 +10,7 @@ use cubecl::prelude::*;
 use super::{DIRECTIONS, Inputs, view};
 use crate::conv::Taps;
 use crate::cube::{cubes, dense, empty};
+use crate::discretization::LEAST_RATE;
 use crate::graph::{Prepared, buffer, constant};
 use crate::matmul::cube::{Matrix, ROUNDED, gather_weights, halved, scaled};
 use crate::mixer_inner::MixerWeights;
@@ -84,6 +85,13 @@ pub(super) fn forms(inputs: &Inputs, precision: Precision) -> Forms {
     })
 }
 
+/// `−exp(a_log)`, finite as the scan reads it: the gradient of `a_log` is that of A times A.
+#[cube]
+fn rate(a_log: f32) -> f32 {
+    let a = -f32::exp(a_log);
+    select(a < LEAST_RATE, LEAST_RATE, a)
+}
+
 /// `a [layers, 2·D, N] = −exp(a_log)`, `d [layers, 2·D]` and `bias [layers, 2·D]`, the second
 /// direction's after the first's; one unit per element of `a_log` of a layer. The weights of the
 /// next layer are `stride` elements further on.
@@ -109,8 +117,8 @@ fn prepare_weights(
     if layer < layers {
         let from = layer * stride + i;
         let to = 2 * layer * states + i;
-        a[to] = -f32::exp(a_log_ahead[from]);
-        a[to + states] = -f32::exp(a_log_back[from]);
+        a[to] = rate(a_log_ahead[from]);
+        a[to + states] = rate(a_log_back[from]);
         if i < channels {
             let to = 2 * layer * channels + i;
             d[to] = d_ahead[from];

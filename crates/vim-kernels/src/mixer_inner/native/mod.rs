@@ -12,6 +12,7 @@ use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
 use rayon::prelude::*;
 
 use super::{MixerArguments, MixerSpec};
+use crate::discretization::LEAST_RATE;
 use crate::native::slices::{add, contiguous, slice, tensor};
 use crate::op::{Forward, FusedOp, Tensors};
 use crate::scan::ScanSpec;
@@ -61,9 +62,9 @@ impl FusedOp<Flex, INPUTS, 0> for MixerSpec {
         self,
         grad: FloatTensor<Flex>,
         (inputs, kept): Self::Saved,
-        _wanted: [bool; INPUTS],
+        [_, of_weights @ ..]: [bool; INPUTS],
     ) -> [Option<FloatTensor<Flex>>; INPUTS] {
-        let grad = contiguous(&grad);
+        let (grad, wants_weights) = (contiguous(&grad), of_weights.contains(&true));
         let mixer = Mixer::new(&inputs, self);
         let Sizes { len, d_inner, .. } = mixer.ways[0].sizes;
         let xz = slice(&inputs[0]);
@@ -76,8 +77,9 @@ impl FusedOp<Flex, INPUTS, 0> for MixerSpec {
             .map(|(((grad_xz, xz), grad), kept)| {
                 let z = mixer.gate(xz);
                 let image = Image { xz, z: &z };
-                let [(ahead, first), (back, second)] =
-                    mixer.both(|direction, way| way.backward(image, &kept[direction], grad));
+                let [(ahead, first), (back, second)] = mixer.both(|direction, way| {
+                    way.backward(image, &kept[direction], grad, wants_weights)
+                });
                 for (token, row) in grad_xz.chunks_exact_mut(2 * d_inner).enumerate() {
                     let here = token * d_inner..(token + 1) * d_inner;
                     for (half, row) in row.chunks_exact_mut(d_inner).enumerate() {
@@ -88,6 +90,11 @@ impl FusedOp<Flex, INPUTS, 0> for MixerSpec {
                 [first, second]
             })
             .collect();
+        if !wants_weights {
+            let shape: Vec<usize> = inputs[0].shape().iter().copied().collect();
+            let mut grad_xz = Some(tensor(grad_xz, &shape));
+            return std::array::from_fn(|_| grad_xz.take());
+        }
         // In batch order, whatever the number of threads.
         let mut total = mixer.ways.each_ref().map(|way| Sums::new(way, NONE));
         for part in &parts {
@@ -104,6 +111,12 @@ impl FusedOp<Flex, INPUTS, 0> for MixerSpec {
             grads.next().map(|grad| tensor(grad, &shape))
         })
     }
+}
+
+/// `−exp(a_log)`, finite as the scan reads it: the gradient of `a_log` is that of A times A.
+fn rate(a_log: f32) -> f32 {
+    let a = -a_log.exp();
+    if a < LEAST_RATE { LEAST_RATE } else { a }
 }
 
 /// Both directions.
@@ -130,7 +143,7 @@ impl<'a> Mixer<'a> {
                 x_proj: weight(2),
                 dt_proj: weight(3),
                 delta_bias: weight(4),
-                a: a_log.iter().map(|a_log| -a_log.exp()).collect(),
+                a: a_log.iter().map(|&a_log| rate(a_log)).collect(),
                 d: weight(6),
             };
             way.taps = way.conv(NONE).taps();

@@ -113,12 +113,14 @@ impl Way<'_> {
         (y, SavedImage { projected, chunk_states })
     }
 
-    /// The gradients of x and z, each `[L, D]`, and of the weights, from `grad_y [L, D]`.
+    /// The gradients of x and z, each `[L, D]`, and of the weights, from `grad_y [L, D]`; those of
+    /// the projections are empty unless `wants_weights`.
     pub(super) fn backward(
         &self,
         image: Image<'_>,
         kept: &SavedImage,
         grad_y: &[f32],
+        wants_weights: bool,
     ) -> ([Vec<f32>; 2], Sums) {
         let Sizes { len, d_inner, d_state, .. } = self.sizes;
         let (width, rank) = (self.projected(), self.dt_rank);
@@ -144,14 +146,19 @@ impl Way<'_> {
         let of_delta = Matrix::dense(&delta, [len, d_inner]);
         let dt_proj = Matrix::dense(self.dt_proj, [rank, d_inner]);
         multiply_in_blocks(BLOCK, of_delta, dt_proj.transposed(), &mut grad, width, false);
-        let mut grad_dt_proj = vec![0.0; rank * d_inner];
+        let of_weight = |inputs: Matrix<'_>, grads: Matrix<'_>| {
+            let ([_, rows], [_, columns]) = (inputs.size(), grads.size());
+            let mut of_weight = vec![0.0; if wants_weights { rows * columns } else { 0 }];
+            if wants_weights {
+                multiply(inputs.transposed(), grads, &mut of_weight, columns, false);
+            }
+            of_weight
+        };
         let steps = Matrix::rows(&kept.projected, [len, rank], width);
-        multiply(steps.transposed(), of_delta, &mut grad_dt_proj, d_inner, false);
+        let grad_dt_proj = of_weight(steps, of_delta);
 
         let of_projected = Matrix::dense(&grad, [len, width]);
-        let mut grad_x_proj = vec![0.0; d_inner * width];
-        let u = Matrix::dense(&u, [len, d_inner]);
-        multiply(u.transposed(), of_projected, &mut grad_x_proj, width, false);
+        let grad_x_proj = of_weight(Matrix::dense(&u, [len, d_inner]), of_projected);
         let x_proj = Matrix::dense(self.x_proj, [d_inner, width]);
         multiply_in_blocks(BLOCK, of_projected, x_proj.transposed(), &mut grad_u, d_inner, true);
 

@@ -94,6 +94,17 @@ impl Launch {
     fn cubes(&self) -> CubeCount {
         CubeCount::Static(self.blocks.len() as u32, 1, 1)
     }
+
+    /// The same in launches of at most `most` cubes.
+    fn cut(self, most: usize) -> impl Iterator<Item = Self> {
+        cut(self.blocks, most).map(move |blocks| Self { buffers: self.buffers.clone(), blocks })
+    }
+}
+
+/// `blocks` in ranges of at most `most`.
+fn cut(blocks: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = blocks.end;
+    blocks.step_by(most).map(move |begin| begin..end.min(begin + most))
 }
 
 impl Layout {
@@ -147,6 +158,8 @@ impl Layout {
                 known.insert((sources, upload(&self.of_block, &rows, DType::U32))).1.clone()
             }
         };
+        let most = properties.hardware.max_cube_count.0 as usize;
+        let launches = launches.into_iter().flat_map(|launch| launch.cut(most)).collect();
         Placed { launches, places }
     }
 
@@ -337,4 +350,18 @@ pub(super) fn moving_average(
         );
     }
     Tensor::from_primitive::<CubeBackend>(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_has_no_more_cubes_than_a_device_launches() {
+        let of = |blocks, most| cut(blocks, most).collect::<Vec<_>>();
+        assert_eq!(of(7..107, 65_535), [7..107]);
+        // As many parameters as Vim-B has, in blocks of 512, on WebGPU.
+        let parts = [10..65_545, 65_545..131_080, 131_080..191_010];
+        assert_eq!(of(10..191_010, 65_535), parts);
+    }
 }

@@ -104,7 +104,8 @@ impl NormAdjoint for CubeBackend {
         Saved { sum, weight, spec, dtype }: Saved<Self>,
         grad_normed: FloatTensor<Self>,
         grad_sum: Option<FloatTensor<Self>>,
-    ) -> [FloatTensor<Self>; 3] {
+        wants_weight: bool,
+    ) -> [Option<FloatTensor<Self>>; 3] {
         let [grad_normed, sum, weight] = [grad_normed, sum, weight].map(dense);
         let grad_sum = grad_sum.map(dense);
         let client = sum.client.clone();
@@ -115,7 +116,7 @@ impl NormAdjoint for CubeBackend {
         let write_x = dtype != DType::F32;
         let unused = || empty(&sum, [cut.lanes], dtype);
         let grad_x = if write_x { empty(&sum, sum.shape(), dtype) } else { unused() };
-        let grad_weight = empty(&weight, weight.shape(), DType::F32);
+        let width = weight.shape();
         let partials = empty(&sum, [count, cut.d_model], DType::F32);
         let has_grad_sum = grad_sum.is_some();
         let grad_sum = grad_sum.unwrap_or_else(|| empty(&sum, [cut.lanes], DType::F32));
@@ -145,8 +146,12 @@ impl NormAdjoint for CubeBackend {
                 dtype_to_storage_type(dtype),
             );
         }
-        let nothing = empty(&sum, [1], DType::F32);
-        sum_rows(partials, count, cut.d_model, cut.d_model, &grad_weight, &nothing);
-        [if write_x { grad_x } else { grad.clone() }, grad, grad_weight]
+        let grad_weight = wants_weight.then(|| {
+            let [of_weight, nothing] =
+                [width, [1].into()].map(|shape| empty(&sum, shape, DType::F32));
+            sum_rows(partials, count, cut.d_model, cut.d_model, &of_weight, &nothing);
+            of_weight
+        });
+        [Some(if write_x { grad_x } else { grad.clone() }), Some(grad), grad_weight]
     }
 }

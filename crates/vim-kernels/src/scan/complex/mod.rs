@@ -10,16 +10,24 @@ mod cube;
 use burn::tensor::{Device, FloatDType, Tensor};
 
 use super::reference::{at, largest, per_channel, recur, row, skip_and_gate, step_size};
+use super::shapes::ScanShapes;
 use super::watch::note;
 use super::{ScanCall, ScanOutput, ScanSpec};
 use crate::complex::Complex;
-use crate::discretization::discretize;
+use crate::discretization::{LEAST_RATE, discretize};
 use crate::dispatch::{Implementation, KernelChoice, device_name, runs_cubecl};
 use crate::error::KernelError;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::op::{fused_op, tensors};
+use crate::real::Real;
 
 const OPERATION: &str = "selective_scan";
+
+/// Tokens between saved states, and tokens whose states the backward pass holds at once.
+const CHUNK: usize = 16;
+
+/// Units of a GPU's cube, each a channel.
+const UNITS: usize = 64;
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 tensors! {
@@ -96,6 +104,29 @@ pub(super) fn resolve(
     choice.resolve_with(runs_cubecl(device), || format!("complex A on {}", device_name(device)))
 }
 
+impl ScanShapes<2> {
+    /// Checks that a GPU's kernels can run a scan with complex A.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::TooLarge`] names what is too large.
+    pub(super) fn check_complex_size(&self, spec: ScanSpec) -> Result<(), KernelError> {
+        let ([batch, len, _], sweeps) = (self.u.0, spec.sweeps());
+        let [tokens, states] = self.elements();
+        let constants = usize::from(spec.b_constant) + usize::from(spec.c_constant);
+        let buffers = [
+            // What the second of two sweeps adds to: the gradients of u, delta and z.
+            if sweeps == 2 { 3 * tokens } else { tokens },
+            // In two parts each: the states that are saved, the sums of the gradient of A and of
+            // constant B and C, and those of B and C that vary.
+            2 * sweeps * (len.div_ceil(CHUNK) - 1) * states,
+            (2 + 2 * constants) * states,
+            if constants == 2 { 0 } else { 4 * self.varying_sums(UNITS) },
+        ];
+        self.check_size([batch, UNITS], buffers)
+    }
+}
+
 /// The scan of a checked call.
 pub(super) fn scan(
     inputs: ScanCall<2>,
@@ -133,6 +164,7 @@ fn reference(inputs: ScanCall<2>, imaginary: Imaginary, spec: ScanSpec) -> ScanO
     let token = |x: &Complex<Tensor<4>>, t| Complex::new(row(&x.re, t), row(&x.im, t));
     let zero = Complex::real(Tensor::zeros([batch, d_inner, a.dims()[1]], &u.device()));
     let a = Complex::new(a.unsqueeze::<3>(), imaginary.a.unsqueeze()); // [1, D, N]
+    let a = a.at_least(f64::from(LEAST_RATE));
 
     let steps: Vec<_> = (0..len)
         .map(|t| {
@@ -174,5 +206,55 @@ fn kernel(inputs: ScanCall<2>, imaginary: Imaginary, spec: ScanSpec) -> ScanOutp
         y: Tensor::from_dispatch(out.y),
         last_state: Tensor::from_dispatch(out.last_re),
         last_state_im: Some(Tensor::from_dispatch(out.last_im)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::DType;
+
+    use super::*;
+    use crate::scan::ScanOptions;
+    use crate::scan::shapes::named;
+
+    // Nothing of these sizes is allocated.
+    #[test]
+    fn every_buffer_of_a_gpu_is_counted() {
+        let sized = |[batch, len, d_inner, d_state]: [usize; 4], constant: bool| {
+            let tokens = ([batch, len, d_inner], DType::F32);
+            let projected =
+                if constant { [1, 1, d_inner, d_state] } else { [batch, len, 1, d_state] };
+            let shapes = ScanShapes {
+                operation: OPERATION,
+                u: tokens,
+                delta: tokens,
+                a: ([d_inner, d_state], DType::F32),
+                b: (projected, DType::F32),
+                c: (projected, DType::F32),
+                d: None,
+                z: None,
+                delta_bias: None,
+                b_constant: constant,
+                c_constant: constant,
+            };
+            let spec = ScanSpec {
+                options: ScanOptions::default(),
+                bidirectional: false,
+                has_d: false,
+                has_z: false,
+                has_delta_bias: false,
+                b_constant: constant,
+                c_constant: constant,
+                compact_states: false,
+            };
+            named(shapes.check_complex_size(spec))
+        };
+        assert_eq!(sized([128, 197, 384, 16], false), "nothing");
+        // The sums of A, 2 · 5000 · 64 · 8192, and with those of constant B and C six.
+        assert_eq!(sized([5000, 8, 8192, 64], false), "a buffer");
+        assert_eq!([4000, 1300].map(|b| sized([b, 1, 8192, 64], true)), ["a buffer", "nothing"]);
+        // Sums of B and C, 4 · 1000 · 1600 · 700.
+        let wide = [600, 700].map(|states| sized([1000, 1600, 8, states], false));
+        assert_eq!(wide, ["nothing", "a buffer"]);
     }
 }

@@ -8,6 +8,7 @@ use cubecl::prelude::*;
 
 use super::layout::ScanPlan;
 use super::pairs::{of_channels, places};
+use crate::discretization::LEAST_RATE;
 use crate::discretization::factored::{
     Coefficient, FactoredCoefficients, FactoredMethod, TokenTerms,
 };
@@ -212,7 +213,8 @@ pub(crate) fn store_state_terms(
     #[comptime] plan: ScanPlan,
 ) {
     intrinsic!(|scope| {
-        let (factored, a) = (plan.factored(), Traced::new(scope, plan.ptx, a));
+        let a = Traced::new(scope, plan.ptx, a).at_least(f64::from(LEAST_RATE));
+        let factored = plan.factored();
         let saved = if backward { factored.backward_state(a) } else { factored.state(a) };
         let len = saved.len();
         for (i, value) in saved.into_iter().enumerate() {

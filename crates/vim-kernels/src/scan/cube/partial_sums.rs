@@ -4,8 +4,8 @@
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::elem;
 use crate::cube::tables::{Table, TableSizes, UNITS, add_table, table};
+use crate::cube::{cubes, elem};
 
 /// Partial sums: `b` and `c` are `[strips, B, L, G, N]`, or `[segments·B, N, D]` where constant, as
 /// is `a`; `d` and `bias` are `[segments·B, D]`.
@@ -50,7 +50,7 @@ pub(crate) fn add_partial_sums(
     unsafe {
         add_rows::launch_unchecked(
             &client,
-            CubeCount::Static(first_cube as u32, 1, 1),
+            cubes(&client, first_cube),
             CubeDim::new_1d(UNITS as u32),
             PartialSumsLaunch::new(b, c, a, d, bias),
             sum_b,
@@ -82,15 +82,44 @@ fn add_rows<FB: Float, FC: Float>(
     #[define(FB, FC)] _types: [ElemType; 2],
 ) {
     let mut sums = Shared::<[f32]>::new_slice(UNITS);
-    if CUBE_POS_X >= tables.bias.first_cube {
+    let cube = CUBE_POS as u32;
+    if cube >= tables.bias.first_cube {
         add_table::<f32>(&part.bias, bias, &tables.bias, d_inner, d_state, &mut sums);
-    } else if CUBE_POS_X >= tables.d.first_cube {
+    } else if cube >= tables.d.first_cube {
         add_table::<f32>(&part.d, d, &tables.d, d_inner, d_state, &mut sums);
-    } else if CUBE_POS_X >= tables.a.first_cube {
+    } else if cube >= tables.a.first_cube {
         add_table::<f32>(&part.a, a, &tables.a, d_inner, d_state, &mut sums);
-    } else if CUBE_POS_X >= tables.c.first_cube {
+    } else if cube >= tables.c.first_cube {
         add_table::<FC>(&part.c, c, &tables.c, d_inner, d_state, &mut sums);
     } else {
         add_table::<FB>(&part.b, b, &tables.b, d_inner, d_state, &mut sums);
+    }
+}
+
+#[cfg(all(test, feature = "wgpu"))]
+mod tests {
+    use burn::tensor::{Device, Tensor};
+    use burn_cubecl::CubeBackend;
+
+    use super::*;
+    use crate::cube::dense;
+
+    // WebGPU launches 65 535 cubes in a row.
+    #[test]
+    fn sums_of_more_columns_than_a_row_of_cubes_has() {
+        let on_device = |count: usize, value: f32| {
+            let tensor = Tensor::<1>::full([count], value, &Device::default());
+            dense(tensor.try_into_primitive::<CubeBackend>().expect("a GPU's"))
+        };
+        let width = 65_536 * UNITS + 1;
+        let parts = [width, 1, 1, 1, 1].map(|count| on_device(count, 7.0));
+        let sums = [width, 1, 1, 1, 1].map(|count| on_device(count, 0.0));
+        let tables = [width, 1, 1, 1, 1].map(|width| (1, width, false, [width; 2]));
+        add_partial_sums(parts, sums.each_ref(), tables, [1, 1]);
+        for sum in sums {
+            let sum = Tensor::<1>::from_primitive::<CubeBackend>(sum);
+            let last = sum.dims()[0] - 1;
+            assert_eq!(sum.narrow(0, last, 1).into_scalar::<f32>(), 7.0);
+        }
     }
 }

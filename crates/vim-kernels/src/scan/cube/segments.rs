@@ -12,7 +12,7 @@ use super::coords::{
 };
 use super::forward_step::{Projections, get, set, sigmoid, state_terms, step_size, step_states};
 use super::layout::{CHUNK, Layout, Pass, ScanPlan, Shape};
-use crate::cube::empty;
+use crate::cube::{cubes, empty};
 use crate::real::Traced;
 
 /// Runs segments from a zero state: writes their final states to `carry`, and the product of the
@@ -87,7 +87,7 @@ pub(super) fn carried_states(
     unsafe {
         carry_over::launch_unchecked(
             &like.client,
-            CubeCount::Static(width.div_ceil(units) as u32, 1, 1),
+            cubes(&like.client, width.div_ceil(units)),
             CubeDim::new_1d(units as u32),
             ends.into_buffer_arg(),
             product.into_buffer_arg(),
@@ -143,7 +143,10 @@ pub(crate) fn carry_over(
             for j in 0..SEGMENTS_AT_ONCE {
                 if first + j < segments {
                     begins[slot_at(first + j, segments, backwards) * width + i] = state;
-                    state = factor[j] * state + end[j];
+                    // Of a growing system the product may be infinite, and none of a state that is
+                    // 0 comes out of it.
+                    let kept = select(state == 0.0f32, 0.0f32, factor[j] * state);
+                    state = kept + end[j];
                 }
             }
             first += SEGMENTS_AT_ONCE;

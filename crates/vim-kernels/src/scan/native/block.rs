@@ -3,8 +3,9 @@
 use strum::VariantArray;
 
 use super::inputs::{ScanInputs, Strip};
-use crate::discretization::{Discretization, Series, discretize};
+use crate::discretization::{Discretization, LEAST_RATE, Series, discretize};
 use crate::native::lanes::{LANES, Lanes};
+use crate::real::Real;
 
 /// Inputs of every step of sixteen channels.
 pub(super) struct Block<const FMA: bool> {
@@ -67,6 +68,7 @@ impl<const FMA: bool> Block<FMA> {
         }
         let channels = first * inputs.sizes.d_state..(first + width) * inputs.sizes.d_state;
         transpose(&inputs.a[channels.clone()], &mut self.a);
+        self.a.iter_mut().for_each(|a| *a = a.at_least(f64::from(LEAST_RATE)));
         if inputs.spec.b_constant {
             transpose(&inputs.b[channels.clone()], &mut self.b);
         }

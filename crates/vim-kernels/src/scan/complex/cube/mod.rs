@@ -78,7 +78,7 @@ impl FusedOp<CubeBackend, 11, 2> for ScanSpec {
         self,
         grad_y: CubeTensor,
         (arguments, saved): Self::Saved,
-        _wanted: [bool; 11],
+        wanted: [bool; 11],
     ) -> [Option<CubeTensor>; 11] {
         let spec = self;
         let call = Call::new(arguments, spec);
@@ -125,49 +125,55 @@ impl FusedOp<CubeBackend, 11, 2> for ScanSpec {
                 );
             }
         }
-        let by_state = |part: usize, of: &CubeTensor| {
-            let out = shaped(of);
-            call.sum_states(&state_sums, part * states, &out);
-            out
+        // Of what is not wanted no sums are added.
+        let by_state = |input: usize, part: usize, of: &CubeTensor| {
+            wanted[input].then(|| {
+                let out = shaped(of);
+                call.sum_states(&state_sums, part * states, &out);
+                out
+            })
         };
-        let by_strip = |part: usize, of: &CubeTensor| {
-            let (out, strips) = (shaped(of), call.strips());
-            sum_parts(&strip_sums, part * strips * rows, strips, rows, &out);
-            out
+        let by_strip = |input: usize, part: usize, of: &CubeTensor| {
+            wanted[input].then(|| {
+                let (out, strips) = (shaped(of), call.strips());
+                sum_parts(&strip_sums, part * strips * rows, strips, rows, &out);
+                out
+            })
         };
-        let by_channel = |part: usize, of: &CubeTensor, present: bool| {
+        let by_channel = |input: usize, part: usize, of: &CubeTensor, present: bool| {
             // The zero that stands for an absent input has a gradient that nobody reads.
-            let out = shaped(of);
-            if present {
-                sum_parts(&channel_sums, part * batch * d_inner, batch, d_inner, &out);
-            }
-            out
+            wanted[input].then(|| {
+                let out = shaped(of);
+                if present {
+                    sum_parts(&channel_sums, part * batch * d_inner, batch, d_inner, &out);
+                }
+                out
+            })
         };
         let c_part = if spec.b_constant { 4 } else { 2 };
         let (b_re, b_im) = if spec.b_constant {
-            (by_state(2, &arguments.b_re), by_state(3, &arguments.b_im))
+            (by_state(4, 2, &arguments.b_re), by_state(5, 3, &arguments.b_im))
         } else {
-            (by_strip(0, &arguments.b_re), by_strip(1, &arguments.b_im))
+            (by_strip(4, 0, &arguments.b_re), by_strip(5, 1, &arguments.b_im))
         };
         let (c_re, c_im) = if spec.c_constant {
-            (by_state(c_part, &arguments.c_re), by_state(c_part + 1, &arguments.c_im))
+            (by_state(6, c_part, &arguments.c_re), by_state(7, c_part + 1, &arguments.c_im))
         } else {
-            (by_strip(2, &arguments.c_re), by_strip(3, &arguments.c_im))
+            (by_strip(6, 2, &arguments.c_re), by_strip(7, 3, &arguments.c_im))
         };
         [
-            grad_u,
-            grad_delta,
-            by_state(0, &arguments.a_re),
-            by_state(1, &arguments.a_im),
+            Some(grad_u),
+            Some(grad_delta),
+            by_state(2, 0, &arguments.a_re),
+            by_state(3, 1, &arguments.a_im),
             b_re,
             b_im,
             c_re,
             c_im,
-            by_channel(0, &arguments.d, spec.has_d),
-            grad_z,
-            by_channel(1, &arguments.delta_bias, spec.has_delta_bias),
+            by_channel(8, 0, &arguments.d, spec.has_d),
+            Some(grad_z),
+            by_channel(10, 1, &arguments.delta_bias, spec.has_delta_bias),
         ]
-        .map(Some)
     }
 }
 

@@ -3,13 +3,10 @@
 
 use cubecl::prelude::*;
 
+use crate::discretization::LEAST_RATE;
 use crate::scan::ScanSpec;
 
-/// Tokens between saved states, and tokens whose states the backward pass holds at once.
-pub(super) const CHUNK: usize = 16;
-
-/// Units of a cube, each a channel.
-pub(super) const UNITS: usize = 64;
+pub(super) use crate::scan::complex::{CHUNK, UNITS};
 
 /// Compile-time choices. A two-way method runs one launch per sweep; what both add to is
 /// accumulated in f32.
@@ -149,7 +146,8 @@ pub(super) fn rate<F: Float, FB: Float, FC: Float>(
     pos: &UnitCoords,
 ) -> ComplexPair {
     let index = channel_index(n, pos);
-    ComplexPair { re: tensors.a_re[index], im: tensors.a_im[index] }
+    let re = tensors.a_re[index];
+    ComplexPair { re: select(re < LEAST_RATE, LEAST_RATE, re), im: tensors.a_im[index] }
 }
 
 /// State `n` of B or C at a token, in whichever form it has.
