@@ -8,8 +8,7 @@ use crate::check::{Array, Check, Context, Subject, choice, rows_of, worst};
 use crate::compare::{Dtype, Numbers, gradient, tensor, values_of};
 use crate::linear::{BF16, F32, TF32, precisions};
 
-/// Both implementations in each precision that the device has: the result and the gradients of x,
-/// weight and bias.
+/// Both implementations in each precision: the result and the gradients of x, weight and bias.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
     let check = |(precision, implementation)| {
         let run = move |context: &Context, factor| {

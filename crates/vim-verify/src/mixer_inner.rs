@@ -20,7 +20,7 @@ const BF16: f64 = 3e-2;
 
 const TAPS: usize = 4;
 
-/// Every method, in f32 and where the device has it in bf16.
+/// Every method in every type.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
     if !has_fused_mixer(&context.device) {
         return Vec::new();
@@ -52,8 +52,7 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
     };
     let methods = &context.methods;
     let of = |&dtype| methods.iter().map(move |&method| check(dtype, method));
-    let there = |dtype: &&Dtype| precision(**dtype).check(&context.device).is_ok();
-    context.dtypes.iter().filter(there).flat_map(of).collect()
+    context.dtypes.iter().flat_map(of).collect()
 }
 
 /// The precision with activations of this type.

@@ -206,7 +206,7 @@ impl Summary {
         let errors = outcomes.iter().filter(|o| o.failed() || o.subject.has_errors());
         let worst = errors
             .filter_map(|outcome| Some((outcome, outcome.worst()?)))
-            .max_by(|(_, one), (_, two)| one.ratio().total_cmp(&two.ratio()))
+            .max_by(|(_, one), (_, two)| one.compared(two))
             .map(|(outcome, row)| WorstRow {
                 check: outcome.name.clone(),
                 array: row.array.clone(),
@@ -324,6 +324,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use burn::tensor::Device;
+    use vim_verify::{Row, Verdict};
 
     use super::*;
 
@@ -354,11 +355,39 @@ mod tests {
     }
 
     #[test]
-    fn a_check_without_rows_passes() {
+    fn a_check_without_rows_fails() {
         let mut check = all_checks(&context()).swap_remove(0);
         check.run = Box::new(|_, _| Ok(Vec::new()));
         let summary = Summary::of(&[Outcome::of(&check, &context(), 1.0)]);
-        assert!(summary.passed && summary.line().starts_with("1 checks, 0 failed"));
+        assert!(!summary.passed && summary.line() == "1 checks, 1 failed");
+    }
+
+    /// An exact array, one within its tolerance, and one that failed though it is nearer to it.
+    #[test]
+    fn the_worst_row_is_a_real_one() {
+        let row = |array: &str, max, tolerance, verdict| Row {
+            array: array.to_owned(),
+            max,
+            mean: 0.0,
+            tolerance,
+            verdict,
+            note: "here".to_owned(),
+        };
+        let summary = |rows: Vec<Row>| {
+            let mut check = all_checks(&context()).swap_remove(0);
+            check.run = Box::new(move |_, _| Ok(rows.clone()));
+            Summary::of(&[Outcome::of(&check, &context(), 1.0)])
+        };
+        let mut rows = vec![
+            row("counts", 0.0, 0.0, Verdict::Pass),
+            row("y", 0.5, 2.0, Verdict::Pass),
+            row("u", 0.1, 2.0, Verdict::Pass),
+        ];
+        let line = summary(rows.clone()).line();
+        assert!(line.ends_with(" y: 5.0e-1 of 2.0e0 (here)"), "{line}");
+        rows.push(row("z", 0.2, 2.0, Verdict::Fail));
+        let failed = summary(rows);
+        assert!(!failed.passed && failed.worst.is_some_and(|worst| worst.array == "z"));
     }
 
     #[test]
