@@ -6,10 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn::tensor::Device;
 use serde::Serialize;
 use strum::{Display, VariantArray};
-use vim_kernels::{Discretization, Implementation, KernelChoice, KernelError, Series, has_kernel};
+use vim_kernels::{
+    Discretization, Implementation, KernelChoice, KernelError, Series, has_fused_mixer, has_kernel,
+};
 
 use crate::compare::Dtype;
-use crate::offered::lacking;
+use crate::offered::{lacking, on_gpu};
 pub(crate) use crate::row::worst;
 pub use crate::row::{Array, Row, Verdict, rows_of};
 
@@ -53,6 +55,12 @@ impl Context {
     /// Whether to run as few distinct kernels as still touch every method and both ways.
     pub fn few_kernels(&self, implementation: Implementation) -> bool {
         self.quick && self.compiles && implementation == Implementation::Kernel
+    }
+
+    /// Whether tiles and the way of a product are chosen by its sizes, as on CUDA: there are then
+    /// sizes that reach the kernels of training.
+    pub(crate) fn sizes_decide(&self) -> bool {
+        self.compiles && on_gpu(&self.device) && has_fused_mixer(&self.device)
     }
 
     /// The series to check `method` under: both, or where kernels are to be few, Taylor's for the

@@ -20,6 +20,7 @@ mod linear;
 mod mixer_inner;
 pub mod norm;
 mod offered;
+mod product;
 pub mod resize;
 pub mod roi_align;
 pub mod rotate_pairs;
