@@ -203,9 +203,9 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Runs `check`, unless the device [lacks](lacking) what it is of, which is known beforehand: a
-    /// refusal on the way is a failure. So is a panic, as of a kernel that does not compile, of this
-    /// check alone, and a check that compared nothing.
+    /// Runs `check`, unless the device lacks what it is of, which is known beforehand: a refusal on
+    /// the way is a failure. So is a panic, as of a kernel that does not compile, of this check
+    /// alone, and a check that compared nothing.
     pub fn of(check: &Check, context: &Context, factor: f64) -> Self {
         let start = std::time::Instant::now();
         let skipped = lacking(check, &context.device).map(str::to_owned);

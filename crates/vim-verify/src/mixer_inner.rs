@@ -63,8 +63,8 @@ fn sizes(context: &Context, method: Discretization, dtype: Dtype) -> Vec<[usize;
         // Full cubes of channels, in one segment and in several.
         sizes.extend([[2, 40, 384, 16, 12], [1, 67, 384, 16, 12]]);
         if method == Discretization::Zoh {
-            // Of no formula's concern either: products of as many terms as in Vim-Ti and Vim-S, with
-            // rows enough for a weight in registers, in bf16, and in shared memory.
+            // Of no formula's concern either: products of as many terms as in Vim-Ti and Vim-S,
+            // with rows enough for a weight in registers, in bf16, and in shared memory.
             let batch = if dtype == Dtype::Bf16 { 66 } else { 17 };
             sizes.extend([[batch, 63, 384, 16, 12], [batch, 63, 768, 16, 24]]);
         }
