@@ -13,8 +13,8 @@ ends with an error is an error here too.
 
 Kernels of ours are those whose function in crates/ has #[cube(launch...)]; Burn's have other names, and are counted alone.
 
-Prints each kernel of ours that a step launches and no check does, with the steps, and ends with 1 if there is one. With --out the
-PTX stays there.
+Prints each kernel of ours that a step launches and no check does, with the steps and the last of what CubeCL says that it is compiled
+for (tile, planes, terms, stages and types of a product), and ends with 1 if there is one. With --out the PTX stays there.
 """
 
 import argparse
@@ -62,6 +62,16 @@ def kernel(path, own):
     return (name, digest), name in own or function in own
 
 
+def variables(folder):
+    """Of device memory as much as any step takes; CubeCL writes each kernel there, under the end of what it is compiled for."""
+    return {"STAND_IN_GIB": GIB, "CUBECL_CUDA_DUMP_PTX": str(folder / "named")}
+
+
+def compiled_for(folder, own):
+    """The names that CubeCL gave the files of kernels."""
+    return {kernel(path, own)[0]: re.sub("_+", " ", path.stem).strip() for path in folder.glob("*/named/*.ptx")}
+
+
 def launched(folder, own):
     """Our kernels within the PTX of `folder`, with a file of each, and the number of others."""
     ours, others = {}, set()
@@ -94,7 +104,6 @@ def main():
 def compare(arguments, out, wheels):
     without_gpu.wheels(wheels)
     stand_in, own = without_gpu.driver(out / "driver"), own_functions()
-    os.environ["STAND_IN_GIB"] = GIB
     binary, pool = arguments.binary.resolve(), concurrent.futures.ThreadPoolExecutor(arguments.jobs)
 
     def step(name):
@@ -103,7 +112,7 @@ def compare(arguments, out, wheels):
         sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         words = ["bench", "phases", CONFIGS / f"{config}.toml", "--batch", STEPS[config], "--warmup", "1", "--steps", "1", *sets, "--json"]
         folder = out / "-".join(name)
-        printed, _, _ = without_gpu.run([binary, *words], folder, stand_in, wheels)
+        printed, _, _ = without_gpu.run([binary, *words], folder, stand_in, wheels, more=variables(folder))
         for row in json.loads(printed)["results"]:
             if row.get("error"):
                 fail(f"{' '.join(name)}: {row['error']}")
@@ -114,7 +123,7 @@ def compare(arguments, out, wheels):
         words = ["verify", "--device", "cuda:0", "--quick", "--dtype", dtypes, "--methods", arguments.methods,
                  "--implementations", "kernel", "--shard", f"{shard + 1}/{arguments.jobs}", "--json"]
         folder = out / f"verify-{shard + 1}"
-        printed, _, _ = without_gpu.run([binary, *words], folder, stand_in, wheels, codes=(0, 1))
+        printed, _, _ = without_gpu.run([binary, *words], folder, stand_in, wheels, (0, 1), variables(folder))
         for check in json.loads(printed)["checks"]:
             if check["error"]:
                 fail(f"{check['name']}: {check['error']}")
@@ -135,11 +144,13 @@ def compare(arguments, out, wheels):
         for key in absent:
             missing[key].append(" ".join(name))
             files.setdefault(key, ours[key])
+    names = compiled_for(out, own)
     for (entry, digest), steps in sorted(missing.items()):
         units = re.search(r"\.(?:maxntid|reqntid)\s+([\d, ]+)", files[entry, digest].read_text())
         cube = f" in cubes of {units.group(1).strip()}" if units else ""
         others_named = sum(1 for other, _ in reached if other == entry)
         print(f"MISSING {entry}{cube}, {digest[:8]} ({others_named} others of this name are checked): {'; '.join(steps)}")
+        print(f"        ... {names.get((entry, digest), 'not told')}")
         if arguments.out:
             print(f"        {files[entry, digest]}")
     print(f"{len(missing)} kernels of training are in no check of verify --quick")

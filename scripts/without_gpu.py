@@ -65,7 +65,7 @@ def driver(folder):
     return folder
 
 
-def run(command, folder, stand_in, wheels_folder, codes=(0,)):
+def run(command, folder, stand_in, wheels_folder, codes=(0,), more=()):
     """What `command` printed, the stand-in's counts, and the PTX that it loaded; it must end with one of `codes`."""
     ptx = folder / "ptx"
     ptx.mkdir(parents=True)
@@ -79,6 +79,7 @@ def run(command, folder, stand_in, wheels_folder, codes=(0,)):
         "CUDA_PATH": str(toolkit),
         "STAND_IN_PTX": str(ptx),
         "STAND_IN_LOG": str(log),
+        **dict(more),
     }
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode not in codes:

@@ -70,10 +70,7 @@ fn cases(context: &Context, precision: Precision) -> Vec<Case> {
         ([4, 1025, 192, 96], BIAS),
     ];
     if context.sizes_decide() {
-        let heads = [([128, 1, 192, 1000], BIAS), ([128, 1, 384, 1000], BIAS)];
-        cases.extend(heads);
         cases.extend(match precision {
-            // Tiles of the projections of Vim-Ti and Vim-S, with few and with many terms.
             Precision::F32 | Precision::Tf32 => &F32_TILES[..],
             Precision::Bf16 => &BF16_TILES[..],
         });
@@ -86,21 +83,36 @@ fn cases(context: &Context, precision: Precision) -> Vec<Case> {
     cases
 }
 
-const F32_TILES: [Case; 3] =
-    [([1, 1100, 192, 768], PLAIN), ([1, 1100, 384, 192], PLAIN), ([1, 1100, 768, 384], BOTH)];
+/// Of the projections of Vim-Ti and Vim-S, with few and with many terms; of their classifier's
+/// heads; of a segmenter's classes and its means over grids.
+const F32_TILES: [Case; 9] = [
+    ([1, 1100, 192, 768], BOTH),
+    ([1, 1100, 384, 192], PLAIN),
+    ([1, 1100, 768, 384], BOTH),
+    ([1, 1100, 768, 192], BIAS),
+    ([128, 1, 192, 1000], BIAS),
+    ([128, 1, 384, 1000], BIAS),
+    ([1, 1100, 192, 192], PLAIN),
+    ([1, 1100, 192, 150], BIAS),
+    ([1, 1536, 256, 50], PLAIN),
+];
 
 /// On 132 multiprocessors, rings with 64, 128 and 192 rows, of results and of gradients of x; both
-/// wide tiles of a weight's gradient, and two that are not; a weight in registers with few and with
-/// many terms, by rows and by columns.
-const BF16_TILES: [Case; 8] = [
+/// wide tiles of a weight's gradient, and some that are not; a weight in registers with few and with
+/// many terms, by rows and by columns; the few rows of a segmenter's means, and the columns of a
+/// detector's head, which no wide tile divides.
+const BF16_TILES: [Case; 11] = [
     ([1, 1100, 768, 768], BOTH),
     ([1, 3200, 768, 768], BOTH),
     ([1, 4225, 768, 768], BOTH),
     ([4, 2825, 384, 192], PLAIN),
-    ([1, 4100, 192, 192], PLAIN),
+    ([1, 4100, 192, 192], BOTH),
     ([1, 4100, 96, 384], PLAIN),
     ([1, 300, 128, 96], PLAIN),
     ([1, 300, 64, 128], PLAIN),
+    ([8, 1, 192, 192], PLAIN),
+    ([8, 4, 192, 192], PLAIN),
+    ([1, 1100, 512, 1024], BIAS),
 ];
 
 fn rows(
