@@ -146,8 +146,10 @@ def compare(arguments, out, wheels):
             files.setdefault(key, ours[key])
     names = compiled_for(out, own)
     for (entry, digest), steps in sorted(missing.items()):
-        units = re.search(r"\.(?:maxntid|reqntid)\s+([\d, ]+)", files[entry, digest].read_text())
-        cube = f" in cubes of {units.group(1).strip()}" if units else ""
+        text = files[entry, digest].read_text()
+        units = re.search(r"\.(?:maxntid|reqntid)\s+([\d, ]+)", text)
+        parameters = text[text.index(".entry"):text.index("{", text.index(".entry"))].count(".param")
+        cube = f" of {parameters} parameters" + (f" in cubes of {units.group(1).strip()}" if units else "")
         others_named = sum(1 for other, _ in reached if other == entry)
         print(f"MISSING {entry}{cube}, {digest[:8]} ({others_named} others of this name are checked): {'; '.join(steps)}")
         print(f"        ... {names.get((entry, digest), 'not told')}")

@@ -14,7 +14,7 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
         let run = move |context: &Context, factor| {
             // A kernel is compiled with a bias or without, where a detector has one and a segmenter
             // none.
-            let biases = if context.sizes_decide() { &[true, false][..] } else { &[true] };
+            let biases: &[bool] = if context.sizes_decide() { &[true, false] } else { &[true] };
             let cases = cases(context.quick, precision).into_iter();
             let each = cases.flat_map(|case| biases.iter().map(move |&bias| (case, bias)));
             worst(each.map(|((size, inputs, outputs), has_bias)| {

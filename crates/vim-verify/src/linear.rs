@@ -98,8 +98,8 @@ const F32_TILES: [Case; 9] = [
 ];
 
 /// On 132 multiprocessors, rings with 64, 128 and 192 rows, of results and of gradients of x; both
-/// wide tiles of a weight's gradient, and some that are not; a weight in registers with few and with
-/// many terms, by rows and by columns; the few rows of a segmenter's means, and the columns of a
+/// wide tiles of a weight's gradient, and some that are not; a weight in registers with few and
+/// with many terms, by rows and by columns; the few rows of a segmenter's means, and the columns of a
 /// detector's head, which no wide tile divides.
 const BF16_TILES: [Case; 11] = [
     ([1, 1100, 768, 768], BOTH),

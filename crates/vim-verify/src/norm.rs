@@ -41,7 +41,7 @@ pub enum Reads {
 
 /// Rows and channels, whether there is a stream to add to, and what is read: one row and odd
 /// counts; vectors of 1, 2 and 4; a row of many vectors, and one that takes a whole block. A few
-/// are of the widths of Vim-Ti, of a detector's pyramid and of Vim-S, which kernels are compiled for.
+/// are of the widths of Vim-Ti, Vim-S and a detector's pyramid, which kernels are compiled for.
 fn cases(few: bool) -> Vec<([usize; 2], bool, Reads)> {
     let sizes: &[[usize; 2]] = if few {
         &[[1, 192], [7, 192], [997, 192], [997, 256], [997, 384]]

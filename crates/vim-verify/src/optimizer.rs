@@ -18,9 +18,10 @@ const SUM: f64 = 1e-5;
 /// Buffers that a kernel takes at most, and has code for each of.
 const MOST: usize = 48;
 
-/// Buffers of the last launch of a step, where the others take [`MOST`]: of a classifier, a
-/// segmenter and a detector.
-const LAST: [usize; 3] = [31, 12, 20];
+/// Buffers of the last launch of a classifier's step, where the others take [`MOST`]: of weights,
+/// which lie in one each before the first step, and of gradients, of which both directions share
+/// some.
+const LAST: [usize; 2] = [31, 37];
 
 /// The operations of a step, where a device takes many tensors at once: the sum of squares of
 /// gradients, weights and moments after the step, and a moving average of the weights.
