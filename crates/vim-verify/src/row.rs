@@ -61,7 +61,8 @@ impl Row {
         if ratio.is_nan() { f64::INFINITY } else { ratio }
     }
 
-    /// Whether this row is worse than `other`: one that failed is worse than any that did not.
+    /// Greater where this row is worse than `other`: one that failed is worse than any that did
+    /// not, then the larger ratio.
     #[must_use]
     pub fn compared(&self, other: &Self) -> Ordering {
         let failed = |row: &Self| row.verdict == Verdict::Fail;
