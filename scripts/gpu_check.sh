@@ -8,7 +8,8 @@
 #   doctor       the machine, and the seven checks of performance
 #   golden       arrays of the originals: classifiers, and the segmenter, detectors and operations of vim-golden, within
 #                the tolerances of a CPU. It needs vim-golden beside BINARY, or VIM_GOLDEN
-#   verify       every method and operation in f32 and bf16 against loops in f64, in 14 processes
+#   verify       every method and operation in f32 and bf16 against loops in f64, in 14 processes; nothing that this GPU has
+#                may be skipped. SHARD=2/3 takes the second third of the checks
 #   loop         1000 steps of Vim-Ti at 224 px with the whole recipe; beside it the same step alone
 #   methods      a training step of every method, alone
 #   recompute    Vim-Ti with a batch of 512 and `train.recompute`
@@ -27,7 +28,9 @@
 #   sanitize     the parts memcheck, racecheck, synccheck and initcheck: our kernels of `verify --quick`,
 #                and those of a training step of each method, under these tools of NVIDIA's compute-sanitizer.
 #                One that refuses the GPU, or is not there, fails and says NOT RUN. Kernels load and run many
-#                times slower under them: METHODS="zoh foh" takes these methods alone
+#                times slower under them: METHODS="zoh foh" takes these methods alone, SHARD=2/8 the second eighth of the
+#                checks and of the methods' steps, and LIMIT=580 gives each tool that many seconds, not an hour: eight calls
+#                with SHARD=1/8 to 8/8 are all of it
 #   bench        inference of every method, batches 1 to 512, and the tables of `bench compare`
 #
 # Without names all parts run but `sanitize`. DIR gets a log of each part; the last lines say which passed. GPU=cuda:1 takes another GPU.
@@ -67,6 +70,15 @@ cd "$here" || exit
 gpu=${GPU:-cuda:0}
 # All parts see it alone, as number 0.
 if [ "$gpu" != cuda:0 ]; then export CUDA_VISIBLE_DEVICES=${gpu#cuda:}; gpu=cuda:0; unset GPU; fi
+# The part of the checks that verify and the sanitizers take.
+[[ ${SHARD:=1/1} =~ ^([1-9][0-9]*)/([1-9][0-9]*)$ ]] && [ "${BASH_REMATCH[1]}" -le "${BASH_REMATCH[2]}" ] ||
+  refuse "SHARD=$SHARD is no part such as 1/4, from 1/N to N/N"
+shard_index=${BASH_REMATCH[1]} shard_count=${BASH_REMATCH[2]}
+[[ ${LIMIT:=3600} =~ ^[1-9][0-9]*$ ]] && [ "$LIMIT" -gt 60 ] || refuse "LIMIT=$LIMIT is no number of seconds above 60"
+export SHARD LIMIT
+# Process PROCESS of PROCESSES that share that part.
+shard() { echo "$(( (shard_index - 1) * $2 + $1 ))/$(( shard_count * $2 ))"; } # PROCESS PROCESSES
+
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -110,14 +122,17 @@ golden() {
 }
 
 verify() {
-  local shard shards=14 failed=0 pids=()
-  for shard in $(seq "$shards"); do
-    timeout 400 "$binary" verify --device "$gpu" --quick --dtype all --shard "$shard/$shards" > "$out/verify-$shard.log" 2>&1 &
+  local process processes=14 failed=0 pids=()
+  for process in $(seq "$processes"); do
+    timeout 400 "$binary" verify --device "$gpu" --quick --dtype all --shard "$(shard "$process" "$processes")" \
+      > "$out/verify-$process.log" 2>&1 &
     pids+=($!)
   done
-  for shard in $(seq "$shards"); do
-    wait "${pids[shard - 1]}" || { echo "shard $shard: exit code $?"; failed=1; }
-    tail -n 1 "$out/verify-$shard.log"
+  for process in $(seq "$processes"); do
+    wait "${pids[process - 1]}" || { echo "process $process: exit code $?"; failed=1; }
+    tail -n 1 "$out/verify-$process.log"
+    # These GPUs have bf16 and our kernels; only what no device has may be left out.
+    if grep 'checks in .* skipped' "$out/verify-$process.log" | grep -v 'full_scan takes bf16 in its kernel alone'; then failed=1; fi
   done
   return "$failed"
 }
@@ -273,8 +288,8 @@ bench() {
 # Runs a tool of compute-sanitizer over our kernels at the sizes of `verify`, which are odd ones too,
 # and over all kernels of training steps of a small model by each method.
 sanitize() { # TOOL
-  local kind=$1 tool said shard shards method i failed=0 names=() pids=()
-  shards=$(( $(nproc) < 16 ? $(nproc) : 16 ))
+  local kind=$1 tool said process processes method i number=0 failed=0 names=() pids=()
+  processes=$(( $(nproc) < 16 ? $(nproc) : 16 ))
   tool=$(command -v compute-sanitizer || compgen -G '/usr/local/cuda*/bin/compute-sanitizer' | head -n 1)
   [ -n "$tool" ] || { not_run 'there is no compute-sanitizer'; return 1; }
   said=$(timeout 30 "$tool" --tool "$kind" "$binary" doctor --device "$gpu" 2>&1)
@@ -283,16 +298,17 @@ sanitize() { # TOOL
     return 1
   fi
   under_it() { # NAME ARGUMENTS...
-    timeout 3500 "$tool" --tool "$kind" --print-limit 0 --error-exitcode 99 "$binary" "${@:2}" > "$out/$kind-$1.log" 2>&1 &
+    timeout "$(( LIMIT - 20 ))" "$tool" --tool "$kind" --print-limit 0 --error-exitcode 99 "$binary" "${@:2}" > "$out/$kind-$1.log" 2>&1 &
     names+=("$1") pids+=($!)
   }
   for method in ${METHODS:-zoh foh bilinear poly highorder rk4}; do
+    [ "$(( number++ % shard_count ))" = "$(( shard_index - 1 ))" ] || continue
     under_it "$method" bench phases configs/debug.toml --set devices.backend=cuda --set train.precision=bf16 --batch 3 --steps 1 \
       --warmup 1 --set model.d_model=40 --set model.d_state=16 --set model.image_size=40 --set "model.discretization=$method"
   done
-  for shard in $(seq "$shards"); do
-    under_it "$shard" verify --device "$gpu" --quick --dtype all --implementations kernel ${METHODS:+--methods "${METHODS// /,}"} \
-      --shard "$shard/$shards"
+  for process in $(seq "$processes"); do
+    under_it "$process" verify --device "$gpu" --quick --dtype all --implementations kernel ${METHODS:+--methods "${METHODS// /,}"} \
+      --shard "$(shard "$process" "$processes")"
   done
   for i in "${!pids[@]}"; do
     wait "${pids[i]}" || { echo "${names[i]}: exit code $?"; failed=1; }
@@ -313,7 +329,7 @@ limit() {
     golden | memory | recompute) echo 120 ;;
     methods) echo 300 ;;
     precisions | storm | bench | ranks-*) echo 580 ;;
-    memcheck | racecheck | synccheck | initcheck) echo 3600 ;;
+    memcheck | racecheck | synccheck | initcheck) echo "$LIMIT" ;;
     *) refuse "no part is called $1; --help has them" ;;
   esac
 }

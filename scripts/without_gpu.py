@@ -65,8 +65,8 @@ def driver(folder):
     return folder
 
 
-def run(command, folder, stand_in, wheels_folder):
-    """What `command` printed, the stand-in's counts, and the PTX that it loaded."""
+def run(command, folder, stand_in, wheels_folder, codes=(0,), more=()):
+    """What `command` printed, the stand-in's counts, and the PTX that it loaded; it must end with one of `codes`."""
     ptx = folder / "ptx"
     ptx.mkdir(parents=True)
     log = folder / "counts.json"
@@ -79,9 +79,10 @@ def run(command, folder, stand_in, wheels_folder):
         "CUDA_PATH": str(toolkit),
         "STAND_IN_PTX": str(ptx),
         "STAND_IN_LOG": str(log),
+        **dict(more),
     }
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if done.returncode != 0:
+    if done.returncode not in codes:
         (folder / "error").write_text(done.stderr)
         fail(f"{' '.join(map(str, command))}\n{done.stderr[-3000:]}")
     return done.stdout, json.loads(log.read_text()), sorted(ptx.iterdir())

@@ -6,9 +6,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn::tensor::Device;
 use serde::Serialize;
 use strum::{Display, VariantArray};
-use vim_kernels::{Discretization, Implementation, KernelChoice, KernelError, Series, has_kernel};
+use vim_kernels::{
+    Discretization, Implementation, KernelChoice, KernelError, Series, has_fused_mixer, has_kernel,
+};
 
-use crate::compare::{Dtype, Figures, figures};
+use crate::compare::Dtype;
+use crate::offered::{lacking, on_gpu};
+pub(crate) use crate::row::worst;
+pub use crate::row::{Array, Row, Verdict, rows_of};
 
 /// Methods whose kernels under Taylor's series are checked where kernels are to be few.
 pub const FEW_TAYLOR: usize = 2;
@@ -50,6 +55,12 @@ impl Context {
     /// Whether to run as few distinct kernels as still touch every method and both ways.
     pub fn few_kernels(&self, implementation: Implementation) -> bool {
         self.quick && self.compiles && implementation == Implementation::Kernel
+    }
+
+    /// Whether tiles and the way of a product are chosen by its sizes, as on CUDA: there are then
+    /// sizes that reach the kernels of training.
+    pub(crate) fn sizes_decide(&self) -> bool {
+        self.compiles && on_gpu(&self.device) && has_fused_mixer(&self.device)
     }
 
     /// The series to check `method` under: both, or where kernels are to be few, Taylor's for the
@@ -102,90 +113,6 @@ impl Subject {
     pub fn has_errors(self) -> bool {
         matches!(self, Self::Oracle | Self::Adjoint)
     }
-}
-
-/// What was found for an array, a pair of methods or a magnitude.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// Which.
-    pub array: String,
-    /// The largest error.
-    pub max: f64,
-    /// The mean error.
-    pub mean: f64,
-    /// What the largest may be.
-    pub tolerance: f64,
-    /// What it comes to.
-    pub verdict: Verdict,
-    /// Where the largest error was, or what the figures say.
-    pub note: String,
-}
-
-/// What a row comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// Within the tolerance.
-    Pass,
-    /// Beyond the tolerance, or not a number.
-    Fail,
-    /// For information: nothing is asked of it.
-    Reported,
-}
-
-impl Row {
-    /// A row that passes if `figures.max` is within `tolerance`.
-    pub(crate) fn judged(
-        array: impl Into<String>,
-        figures: Figures,
-        tolerance: f64,
-        note: impl Into<String>,
-    ) -> Self {
-        // Not `>`: what is not a number must fail.
-        let verdict = if figures.max <= tolerance { Verdict::Pass } else { Verdict::Fail };
-        let Figures { max, mean } = figures;
-        Self { array: array.into(), max, mean, tolerance, verdict, note: note.into() }
-    }
-
-    /// The error over what it may be; infinite where it is not a number.
-    pub fn ratio(&self) -> f64 {
-        let ratio = self.max / self.tolerance;
-        if ratio.is_nan() { f64::INFINITY } else { ratio }
-    }
-}
-
-/// The worst of each array over the rows of several cases, in the order in which arrays first come.
-pub(crate) fn worst(
-    cases: impl IntoIterator<Item = Result<Vec<Row>, KernelError>>,
-) -> Result<Vec<Row>, KernelError> {
-    let mut worst: Vec<Row> = Vec::new();
-    for rows in cases {
-        for row in rows? {
-            match worst.iter_mut().find(|known| known.array == row.array) {
-                Some(known) => {
-                    let mean = known.mean.max(row.mean);
-                    if row.ratio() > known.ratio() {
-                        *known = row;
-                    }
-                    known.mean = mean;
-                }
-                None => worst.push(row),
-            }
-        }
-    }
-    Ok(worst)
-}
-
-/// The name of an array, what it is, what it must be, and how far it may be off.
-pub type Array = (&'static str, Vec<f64>, Vec<f64>, f64);
-
-/// A row for each array; `floor` is that of [`figures`].
-#[must_use]
-pub fn rows_of(arrays: Vec<Array>, floor: f64, factor: f64, case: &str) -> Vec<Row> {
-    let row = |(array, got, want, tolerance): Array| {
-        Row::judged(array, figures(&got, &want, floor), tolerance * factor, case)
-    };
-    arrays.into_iter().map(row).collect()
 }
 
 /// What a check does, given the factor on tolerances.
@@ -276,24 +203,22 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Runs `check`. A panic, as of a kernel that does not compile, is a failure of this check
-    /// alone.
+    /// Runs `check`, unless the device lacks what it is of, which is known beforehand: a refusal on
+    /// the way is a failure. So is a panic, as of a kernel that does not compile, of this check
+    /// alone, and a check that compared nothing.
     pub fn of(check: &Check, context: &Context, factor: f64) -> Self {
         let start = std::time::Instant::now();
-        let (rows, skipped, error) =
-            if check.dtype == Dtype::Bf16.to_string() && !context.supports(Dtype::Bf16) {
-                (Vec::new(), Some("the device does not compute in bf16".to_owned()), None)
-            } else {
-                match catch_unwind(AssertUnwindSafe(|| (check.run)(context, factor))) {
-                    Ok(Ok(rows)) => (rows, None, None),
-                    // The device, rather than the call, is what it failed for.
-                    Ok(Err(error @ (KernelError::Dtype { .. } | KernelError::NoKernel { .. }))) => {
-                        (Vec::new(), Some(error.to_string()), None)
-                    }
-                    Ok(Err(error)) => (Vec::new(), None, Some(error.to_string())),
-                    Err(panic) => (Vec::new(), None, Some((context.explain_panic)(&*panic))),
-                }
-            };
+        let skipped = lacking(check, &context.device).map(str::to_owned);
+        let run = || catch_unwind(AssertUnwindSafe(|| (check.run)(context, factor)));
+        let (rows, error) = match skipped.is_none().then(run) {
+            None => (Vec::new(), None),
+            Some(Ok(Ok(rows))) if rows.is_empty() => {
+                (rows, Some("the check compared nothing".to_owned()))
+            }
+            Some(Ok(Ok(rows))) => (rows, None),
+            Some(Ok(Err(error))) => (Vec::new(), Some(error.to_string())),
+            Some(Err(panic)) => (Vec::new(), Some((context.explain_panic)(&*panic))),
+        };
         let good = rows.iter().all(|row| row.verdict != Verdict::Fail);
         Self {
             name: check.name(),
@@ -319,19 +244,6 @@ impl Outcome {
     /// The judged row that is closest to its tolerance, or farthest beyond it.
     pub fn worst(&self) -> Option<&Row> {
         let judged = self.rows.iter().filter(|row| row.verdict != Verdict::Reported);
-        judged.max_by(|one, two| one.ratio().total_cmp(&two.ratio()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_not_a_number_fails() {
-        let figures = Figures { max: f64::NAN, mean: 0.0 };
-        let row = Row::judged("y", figures, 1.0, "");
-        assert_eq!(row.verdict, Verdict::Fail);
-        assert_eq!(row.ratio(), f64::INFINITY);
+        judged.max_by(|one, two| one.compared(two))
     }
 }

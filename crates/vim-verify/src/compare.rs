@@ -117,10 +117,10 @@ pub struct Figures {
 }
 
 /// |got − want| over the largest |want|, or over `floor` where that is larger. The error of a NaN,
-/// and of an array of another length, is infinite.
+/// of an array of another length, and of one without numbers, is infinite.
 #[must_use]
 pub fn figures(got: &[f64], want: &[f64], floor: f64) -> Figures {
-    if got.len() != want.len() {
+    if got.len() != want.len() || want.is_empty() {
         return Figures { max: f64::INFINITY, mean: f64::INFINITY };
     }
     let scale = want.iter().fold(floor, |m: f64, w| m.max(w.abs()));
@@ -131,7 +131,7 @@ pub fn figures(got: &[f64], want: &[f64], floor: f64) -> Figures {
         max = max.max(off);
         sum += off;
     }
-    Figures { max: max / scale, mean: sum / want.len().max(1) as f64 / scale }
+    Figures { max: max / scale, mean: sum / want.len() as f64 / scale }
 }
 
 #[cfg(test)]

@@ -8,16 +8,22 @@ use crate::check::{Array, Check, Context, Subject, choice, rows_of, worst};
 use crate::compare::{Dtype, Numbers, gradient, tensor, values_of};
 use crate::linear::{BF16, F32, TF32, precisions};
 
-/// Both implementations in each precision that the device has: the result and the gradients of x,
-/// weight and bias.
+/// Both implementations in each precision: the result and the gradients of x, weight and bias.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
     let check = |(precision, implementation)| {
         let run = move |context: &Context, factor| {
-            worst(cases(context.quick, precision).into_iter().map(|(size, inputs, outputs)| {
-                let conv = self::inputs(size, inputs, outputs, precision);
+            // A kernel is compiled with a bias or without, where a detector has one and a segmenter
+            // none.
+            let biases: &[bool] = if context.sizes_decide() { &[true, false] } else { &[true] };
+            let cases = cases(context.quick, precision).into_iter();
+            let each = cases.flat_map(|case| biases.iter().map(move |&bias| (case, bias)));
+            worst(each.map(|((size, inputs, outputs), has_bias)| {
+                let mut conv = self::inputs(size, inputs, outputs, precision);
+                conv.bias = conv.bias.filter(|_| has_bias);
                 let arrays = run(&conv, implementation, precision, &context.device)?;
                 let [batch, height, width] = size;
-                let case = format!("B={batch} H={height} W={width} {inputs} to {outputs}");
+                let bias = if has_bias { "" } else { " without bias" };
+                let case = format!("B={batch} H={height} W={width} {inputs} to {outputs}{bias}");
                 Ok(rows_of(arrays, 1e-30, factor, &case))
             }))
         };
@@ -47,6 +53,8 @@ fn cases(quick: bool, precision: Precision) -> Vec<([usize; 3], usize, usize)> {
             ([1, 63, 125], 8, 256),
             ([1, 7, 50], 128, 192),
             ([1, 12, 50], 192, 96),
+            ([1, 7, 50], 192, 192),
+            ([1, 63, 125], 192, 16),
         ]);
     }
     if !quick {

@@ -19,9 +19,13 @@ mod images;
 mod linear;
 mod mixer_inner;
 pub mod norm;
+mod offered;
+mod optimizer;
+mod product;
 pub mod resize;
 pub mod roi_align;
 pub mod rotate_pairs;
+mod row;
 pub mod run;
 pub mod scan;
 pub mod smoke;
@@ -36,7 +40,7 @@ pub use scan::preferred;
 use vim_kernels::Complex;
 
 /// Every operation that is checked, and every way in which: one entry each.
-const OPERATIONS: [fn(&Context) -> Vec<Check>; 18] = [
+const OPERATIONS: [fn(&Context) -> Vec<Check>; 19] = [
     scan::checks::<f64>,
     scan::checks::<Complex<f64>>,
     bidirectional::checks,
@@ -51,6 +55,7 @@ const OPERATIONS: [fn(&Context) -> Vec<Check>; 18] = [
     roi_align::checks,
     batch_norm::checks,
     images::checks,
+    optimizer::checks,
     adjoint::checks,
     agreement::checks,
     bits::checks,

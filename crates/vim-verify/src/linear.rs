@@ -1,12 +1,13 @@
-//! The linear map against f64 loops.
+//! The linear map against products in f64.
 
-use vim_kernels::{Implementation, KernelError, Precision, linear};
+use vim_kernels::{Implementation, KernelError, Precision, halved_linear, linear};
 
-use crate::check::{Check, Context, Row, Subject, rows_of, worst};
+use crate::check::{Array, Check, Context, Row, Subject, rows_of, worst};
 use crate::compare::{Dtype, Numbers, gradient, tensor, values};
+use crate::product::{product, turned};
 
-/// max |difference| / max |reference| in f32: sums of up to 768 products, and of the weights'
-/// gradients of 5125.
+/// max |difference| / max |reference| in f32: sums of up to 1000 products, and of the weights'
+/// gradients of 11 300.
 pub(crate) const F32: f64 = 1e-5;
 
 /// The same with 11 bits of every factor: 2⁻¹¹ of each of two, and the errors of a sum's terms
@@ -16,88 +17,124 @@ pub(crate) const TF32: f64 = 1e-3;
 /// The same in bf16: a weight is rounded to 8 bits, so is a result that is stored in bf16.
 pub(crate) const BF16: f64 = 8e-3;
 
-/// The result and the gradients of x, weight and bias, in each precision that the device has.
+/// The result and the gradients of x, weight and bias, in each precision.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
     let check = |precision| {
         let run = move |context: &Context, factor| {
-            let sizes = sizes(context.quick);
-            let without = sizes[..2].iter().map(|&sizes| (sizes, false));
-            let all = sizes.iter().map(|&sizes| (sizes, true)).chain(without);
-            worst(all.map(|(sizes, has_bias)| rows(sizes, has_bias, precision, context, factor)))
+            let cases = cases(context, precision).into_iter();
+            worst(cases.map(|(sizes, forms)| rows(sizes, forms, precision, context, factor)))
         };
         Check::new(Subject::Oracle, "linear", Implementation::Kernel, precision, run)
     };
     precisions(context).map(check).collect()
 }
 
-/// The precisions that are asked for and that the device has.
+/// The precisions that are asked for.
 pub(crate) fn precisions(context: &Context) -> impl Iterator<Item = Precision> + use<'_> {
     let own = |precision: &Precision| match precision {
         Precision::Bf16 => context.dtypes.contains(&Dtype::Bf16),
         Precision::F32 | Precision::Tf32 => context.dtypes.contains(&Dtype::F32),
     };
-    let there = |precision: &Precision| precision.check(&context.device).is_ok();
-    [Precision::F32, Precision::Tf32, Precision::Bf16].into_iter().filter(own).filter(there)
+    [Precision::F32, Precision::Tf32, Precision::Bf16].into_iter().filter(own)
 }
 
-/// Batch, tokens, inputs and outputs: of a layer's products, and odd ones.
-fn sizes(quick: bool) -> Vec<[usize; 4]> {
-    let mut sizes = vec![
-        [2, 5, 3, 7],
-        [1, 1, 16, 16],
-        [8, 197, 96, 44],
-        [3, 33, 12, 130],
-        [1, 300, 40, 10],
-        [5, 211, 12, 130],
-        [9, 130, 45, 33],
-        [2, 3, 700, 400],
-        [4, 1025, 192, 96],
-    ];
-    if !quick {
-        sizes.extend([[8, 197, 192, 768], [8, 197, 384, 192], [8, 197, 768, 768]]);
-        sizes.extend([[5, 1025, 17, 33], [9, 130, 261, 97], [3, 401, 768, 36]]);
-    }
-    sizes
+/// What a case runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Bias,
+    Plain,
+    /// [`halved_linear`].
+    Halved,
 }
+
+/// Batch, tokens, inputs and outputs, and what to run of them.
+type Case = ([usize; 4], &'static [Form]);
+
+const ALL: &[Form] = &[Form::Bias, Form::Plain, Form::Halved];
+const BIAS: &[Form] = &[Form::Bias];
+const PLAIN: &[Form] = &[Form::Plain];
+const BOTH: &[Form] = &[Form::Bias, Form::Plain];
+
+/// Of a layer's products, and odd ones; where the sizes decide which kernel runs, those that reach
+/// the kernels of training.
+fn cases(context: &Context, precision: Precision) -> Vec<Case> {
+    let mut cases: Vec<Case> = vec![
+        ([2, 5, 3, 7], ALL),
+        ([1, 1, 16, 16], ALL),
+        ([8, 197, 96, 44], BIAS),
+        ([3, 33, 12, 130], BIAS),
+        ([1, 300, 40, 10], BIAS),
+        ([5, 211, 12, 130], BIAS),
+        ([9, 130, 45, 33], BIAS),
+        ([2, 3, 700, 400], BIAS),
+        ([4, 1025, 192, 96], BIAS),
+    ];
+    if context.sizes_decide() {
+        cases.extend(match precision {
+            Precision::F32 | Precision::Tf32 => &F32_TILES[..],
+            Precision::Bf16 => &BF16_TILES[..],
+        });
+    }
+    if !context.quick {
+        let more = [[8, 197, 192, 768], [8, 197, 384, 192], [8, 197, 768, 768]];
+        let odd = [[5, 1025, 17, 33], [9, 130, 261, 97], [3, 401, 768, 36]];
+        cases.extend(more.into_iter().chain(odd).map(|sizes| (sizes, BIAS)));
+    }
+    cases
+}
+
+/// Of the projections of Vim-Ti and Vim-S, with few and with many terms; of their classifier's
+/// heads; of a segmenter's classes and its means over grids.
+const F32_TILES: [Case; 9] = [
+    ([1, 1100, 192, 768], BOTH),
+    ([1, 1100, 384, 192], PLAIN),
+    ([1, 1100, 768, 384], BOTH),
+    ([1, 1100, 768, 192], BIAS),
+    ([128, 1, 192, 1000], BIAS),
+    ([128, 1, 384, 1000], BIAS),
+    ([1, 1100, 192, 192], PLAIN),
+    ([1, 1100, 192, 150], BIAS),
+    ([1, 1536, 256, 50], PLAIN),
+];
+
+/// On 132 multiprocessors, rings with 64, 128 and 192 rows, of results and of gradients of x; both
+/// wide tiles of a weight's gradient, and some that are not; a weight in registers with few and
+/// with many terms, by rows and by columns; the few rows of a segmenter's means, and the columns of a
+/// detector's head, which no wide tile divides.
+const BF16_TILES: [Case; 11] = [
+    ([1, 1100, 768, 768], BOTH),
+    ([1, 3200, 768, 768], BOTH),
+    ([1, 4225, 768, 768], BOTH),
+    ([4, 2825, 384, 192], PLAIN),
+    ([1, 4100, 192, 192], BOTH),
+    ([1, 4100, 96, 384], PLAIN),
+    ([1, 300, 128, 96], PLAIN),
+    ([1, 300, 64, 128], PLAIN),
+    ([8, 1, 192, 192], PLAIN),
+    ([8, 4, 192, 192], PLAIN),
+    ([1, 1100, 512, 1024], BIAS),
+];
 
 fn rows(
     [batch, len, inputs, outputs]: [usize; 4],
-    has_bias: bool,
+    forms: &[Form],
     precision: Precision,
     context: &Context,
     factor: f64,
 ) -> Result<Vec<Row>, KernelError> {
     let device = &context.device.clone().autodiff();
     let dtype = if precision == Precision::Bf16 { Dtype::Bf16 } else { Dtype::F32 };
+    let tokens = batch * len;
     let mut numbers = Numbers::new(41);
-    let x = numbers.vec(batch * len * inputs, -1.0, 1.0, dtype);
+    let x = numbers.vec(tokens * inputs, -1.0, 1.0, dtype);
     let weight = numbers.vec(inputs * outputs, -1.0, 1.0, Dtype::F32);
     let bias = numbers.vec(outputs, -1.0, 1.0, Dtype::F32);
-    let grad_y = numbers.vec(batch * len * outputs, -1.0, 1.0, dtype);
-    let tokens = batch * len;
-    let (mut y, mut of_x) = (vec![0.0; tokens * outputs], vec![0.0; x.len()]);
-    let (mut of_weight, mut of_bias) = (vec![0.0; weight.len()], vec![0.0; outputs]);
-    for t in 0..tokens {
-        for o in 0..outputs {
-            let grad = grad_y[t * outputs + o];
-            of_bias[o] += grad;
-            let mut sum = if has_bias { bias[o] } else { 0.0 };
-            for i in 0..inputs {
-                let (x, weight) = (x[t * inputs + i], weight[i * outputs + o]);
-                sum += x * weight;
-                of_x[t * inputs + i] += grad * weight;
-                of_weight[i * outputs + o] += grad * x;
-            }
-            y[t * outputs + o] = sum;
-        }
-    }
-
-    let given = tensor(&x, [batch, len, inputs], dtype, device).require_grad();
-    let w = tensor(&weight, [inputs, outputs], Dtype::F32, device).require_grad();
-    let b = tensor(&bias, [outputs], Dtype::F32, device).require_grad();
-    let got = linear(given.clone(), w.clone(), has_bias.then(|| b.clone()), precision)?;
-    let upstream = tensor(&grad_y, [batch, len, outputs], dtype, device);
-    let grads = (got.clone() * upstream).sum().backward();
+    let grad_y = numbers.vec(tokens * outputs, -1.0, 1.0, dtype);
+    let plain = [
+        product(&x, &weight, [tokens, inputs, outputs]),
+        product(&grad_y, &turned(&weight, [inputs, outputs]), [tokens, outputs, inputs]),
+        product(&turned(&x, [tokens, inputs]), &grad_y, [inputs, tokens, outputs]),
+    ];
     let tolerance = match precision {
         Precision::F32 => F32,
         Precision::Tf32 => TF32,
@@ -105,15 +142,41 @@ fn rows(
     };
     // What bf16 does not round, neither factor nor result, is as good as f32.
     let exact = if precision == Precision::Tf32 { TF32 } else { F32 };
-    let bias = if has_bias { "" } else { " without bias" };
-    let case = format!("B={batch} L={len} {inputs} to {outputs}{bias}");
-    let mut arrays = vec![
-        ("y", values(got), y, tolerance),
-        ("x", gradient(&given, &grads), of_x, tolerance),
-        ("weight", gradient(&w, &grads), of_weight, exact),
-    ];
-    if has_bias {
-        arrays.push(("bias", gradient(&b, &grads), of_bias, F32));
-    }
-    Ok(rows_of(arrays, 1e-30, factor, &case))
+    worst(forms.iter().map(|&form| {
+        let given = tensor(&x, [batch, len, inputs], dtype, device).require_grad();
+        let w = tensor(&weight, [inputs, outputs], Dtype::F32, device).require_grad();
+        let b = tensor(&bias, [outputs], Dtype::F32, device).require_grad();
+        let got = match form {
+            Form::Bias => linear(given.clone(), w.clone(), Some(b.clone()), precision)?,
+            Form::Plain => linear(given.clone(), w.clone(), None, precision)?,
+            Form::Halved => halved_linear(given.clone(), w.clone(), precision)?,
+        };
+        let upstream = tensor(&grad_y, [batch, len, outputs], dtype, device);
+        let grads = (got.clone() * upstream).sum().backward();
+        let [mut y, of_x, of_weight] = match form {
+            Form::Bias | Form::Plain => plain.clone(),
+            Form::Halved => plain.each_ref().map(|of| of.iter().map(|x| 0.5 * x).collect()),
+        };
+        let (mut of_bias, mut note) = (None, " without bias");
+        if form == Form::Bias {
+            y.chunks_exact_mut(outputs).for_each(|row| add(row, &bias));
+            let mut sums = vec![0.0; outputs];
+            grad_y.chunks_exact(outputs).for_each(|row| add(&mut sums, row));
+            (of_bias, note) = (Some(sums), "");
+        } else if form == Form::Halved {
+            note = " halved";
+        }
+        let mut arrays: Vec<Array> = vec![
+            ("y", values(got), y, tolerance),
+            ("x", gradient(&given, &grads), of_x, tolerance),
+            ("weight", gradient(&w, &grads), of_weight, exact),
+        ];
+        arrays.extend(of_bias.map(|of| ("bias", gradient(&b, &grads), of, F32)));
+        let case = format!("B={batch} L={len} {inputs} to {outputs}{note}");
+        Ok(rows_of(arrays, 1e-30, factor, &case))
+    }))
+}
+
+fn add(to: &mut [f64], row: &[f64]) {
+    to.iter_mut().zip(row).for_each(|(sum, number)| *sum += number);
 }

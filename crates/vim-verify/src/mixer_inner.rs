@@ -10,6 +10,7 @@ use vim_kernels::{
 
 use crate::check::{Check, Context, Row, Subject, rows_of, worst};
 use crate::compare::{Dtype, Numbers, gradient, tensor, values};
+use crate::product::{product, turned};
 
 /// max |difference| / max |reference| in f32: five operations, one after the other.
 const F32: f64 = 5e-5;
@@ -20,7 +21,7 @@ const BF16: f64 = 3e-2;
 
 const TAPS: usize = 4;
 
-/// Every method, in f32 and where the device has it in bf16.
+/// Every method in every type.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
     if !has_fused_mixer(&context.device) {
         return Vec::new();
@@ -28,22 +29,7 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
     let check = |dtype, method| {
         let run =
             move |context: &Context, factor| {
-                // The last has rows enough for the products that keep a weight in shared memory.
-                let sizes =
-                    [[2, 1, 6, 5, 2], [3, 21, 6, 16, 3], [2, 37, 40, 4, 12], [8, 131, 40, 4, 12]];
-                // Of no formula's concern: states that are kept one by one, in a pass and in two,
-                // and sizes at the edges of a CPU's lanes, strips and blocks.
-                let kept = [
-                    [3, 21, 40, 5, 12],
-                    [3, 21, 40, 20, 12],
-                    [1, 5, 16, 1, 1],
-                    [1, 2, 17, 17, 2],
-                    [1, 300, 130, 16, 4],
-                    [2, 67, 40, 16, 12],
-                    [2, 21, 12, 16, 3],
-                ];
-                let kept = kept.into_iter().filter(|_| method == Discretization::Zoh);
-                worst(sizes.into_iter().chain(kept).map(|sizes| {
+                worst(sizes(context, method, dtype).into_iter().map(|sizes| {
                     Mixer::new(sizes, method, dtype).rows(dtype, &context.device, factor)
                 }))
             };
@@ -52,8 +38,38 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
     };
     let methods = &context.methods;
     let of = |&dtype| methods.iter().map(move |&method| check(dtype, method));
-    let there = |dtype: &&Dtype| precision(**dtype).check(&context.device).is_ok();
-    context.dtypes.iter().filter(there).flat_map(of).collect()
+    context.dtypes.iter().flat_map(of).collect()
+}
+
+/// Batch, tokens, channels, states and the rank of the step.
+fn sizes(context: &Context, method: Discretization, dtype: Dtype) -> Vec<[usize; 5]> {
+    // The last has rows enough for the products that keep a weight in shared memory.
+    let mut sizes =
+        vec![[2, 1, 6, 5, 2], [3, 21, 6, 16, 3], [2, 37, 40, 4, 12], [8, 131, 40, 4, 12]];
+    if method == Discretization::Zoh {
+        // Of no formula's concern: states that are kept one by one, in a pass and in two, and sizes
+        // at the edges of a CPU's lanes, strips and blocks.
+        sizes.extend([
+            [3, 21, 40, 5, 12],
+            [3, 21, 40, 20, 12],
+            [1, 5, 16, 1, 1],
+            [1, 2, 17, 17, 2],
+            [1, 300, 130, 16, 4],
+            [2, 67, 40, 16, 12],
+            [2, 21, 12, 16, 3],
+        ]);
+    }
+    if context.sizes_decide() {
+        // Full cubes of channels, in one segment and in several.
+        sizes.extend([[2, 40, 384, 16, 12], [1, 67, 384, 16, 12]]);
+        if method == Discretization::Zoh {
+            // Of no formula's concern either: products of as many terms as in Vim-Ti and Vim-S,
+            // with rows enough for a weight in registers, in bf16, and in shared memory.
+            let batch = if dtype == Dtype::Bf16 { 66 } else { 17 };
+            sizes.extend([[batch, 63, 384, 16, 12], [batch, 63, 768, 16, 24]]);
+        }
+    }
+    sizes
 }
 
 /// The precision with activations of this type.
@@ -90,24 +106,6 @@ struct Way {
     d: Vec<f64>,
 }
 
-/// `[t, k] · [k, n]`.
-fn product(lhs: &[f64], rhs: &[f64], [t, k, n]: [usize; 3]) -> Vec<f64> {
-    let mut out = vec![0.0; t * n];
-    for i in 0..t {
-        for j in 0..k {
-            for o in 0..n {
-                out[i * n + o] += lhs[i * k + j] * rhs[j * n + o];
-            }
-        }
-    }
-    out
-}
-
-/// `[n, k]` of `[k, n]`.
-fn turned(of: &[f64], [k, n]: [usize; 2]) -> Vec<f64> {
-    (0..n * k).map(|i| of[i % k * n + i / k]).collect()
-}
-
 /// Columns `from..from + count` of rows of `width`.
 fn columns(of: &[f64], width: usize, from: usize, count: usize) -> Vec<f64> {
     of.chunks_exact(width).flat_map(|row| row[from..from + count].to_vec()).collect()
@@ -128,13 +126,16 @@ impl Mixer {
             row[d_inner] = *z;
         }
         let grad_y = numbers.vec(batch * len * d_inner, -1.0, 1.0, dtype);
+        // Sums of more terms are no larger than those of a few.
+        let range = |terms: usize, few: f64| 0.5 * (few / few.max(terms as f64)).sqrt();
+        let (of_x, of_dt) = (range(d_inner, 40.0), range(dt_rank, 12.0));
         let mut way = || {
             let mut vec = |count, low, high| numbers.vec(count, low, high, Dtype::F32);
             Way {
                 conv_weight: vec(d_inner * TAPS, -0.7, 0.7),
                 conv_bias: vec(d_inner, -0.5, 0.5),
-                x_proj: vec(d_inner * (dt_rank + 2 * d_state), -0.5, 0.5),
-                dt_proj: vec(dt_rank * d_inner, -0.5, 0.5),
+                x_proj: vec(d_inner * (dt_rank + 2 * d_state), -of_x, of_x),
+                dt_proj: vec(dt_rank * d_inner, -of_dt, of_dt),
                 delta_bias: vec(d_inner, -3.0, -1.0),
                 a_log: vec(d_inner * d_state, -0.5, 1.5),
                 d: vec(d_inner, 0.5, 1.5),
@@ -255,8 +256,8 @@ impl Mixer {
         let grads = (y.clone() * upstream).sum().backward();
 
         let sum = |x: Vec<f64>, y: Vec<f64>| x.iter().zip(&y).map(|(x, y)| x + y).collect();
-        let [(y_ahead, xz_ahead, ahead), (y_back, xz_back, back)] =
-            [0, 1].map(|i| self.direction(i));
+        let ((y_ahead, xz_ahead, ahead), (y_back, xz_back, back)) =
+            rayon::join(|| self.direction(0), || self.direction(1));
         let tolerance = match dtype {
             Dtype::F32 => F32,
             Dtype::Bf16 if self.method.bounded(Series::Exact) => BF16,

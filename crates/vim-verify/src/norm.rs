@@ -40,17 +40,18 @@ pub enum Reads {
 }
 
 /// Rows and channels, whether there is a stream to add to, and what is read: one row and odd
-/// counts; vectors of 1, 2 and 4; a row of many vectors, and one that takes a whole block.
+/// counts; vectors of 1, 2 and 4; a row of many vectors, and one that takes a whole block. A few
+/// are of the widths of Vim-Ti, Vim-S and a detector's pyramid, which kernels are compiled for.
 fn cases(few: bool) -> Vec<([usize; 2], bool, Reads)> {
-    if few {
-        return [1, 7, 997].map(|rows| ([rows, 192], true, Reads::Both)).to_vec();
-    }
-    let sizes =
-        [[1, 1], [7, 1], [1, 5], [7, 5], [1, 384], [7, 1000], [37, 192], [3, 2000], [997, 48]];
+    let sizes: &[[usize; 2]] = if few {
+        &[[1, 192], [7, 192], [997, 192], [997, 256], [997, 384]]
+    } else {
+        &[[1, 1], [7, 1], [1, 5], [7, 5], [1, 384], [7, 1000], [37, 192], [3, 2000], [997, 48]]
+    };
     let forms =
         [(true, Reads::Both), (true, Reads::Normed), (false, Reads::Both), (false, Reads::Normed)];
-    let of = |size| forms.map(|(residual, reads)| (size, residual, reads));
-    sizes.into_iter().flat_map(of).collect()
+    let of = |&size| forms.map(|(residual, reads)| (size, residual, reads));
+    sizes.iter().flat_map(of).collect()
 }
 
 /// Rows to normalize.

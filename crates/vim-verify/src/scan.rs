@@ -171,6 +171,10 @@ fn cases<T: StateNumber>(
                         cases.push(Case::new([1, 67, 5, d_state], Form::Variable, 4.0));
                     }
                 }
+                if method == Discretization::Foh {
+                    // Two strips of channels, of the widest cubes that there are.
+                    cases.push(Case::new([1, 40, 768, 16], Form::Variable, 4.0));
+                }
                 cases
             }
             Series::Taylor => {

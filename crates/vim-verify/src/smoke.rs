@@ -94,7 +94,7 @@ fn smoke(check: &Check, context: &Context) -> Option<Smoke> {
     let forward = |row: &Row| ["y", "last_state"].contains(&row.array.as_str());
     let closest = [true, false].map(|wanted| {
         let rows = rows.iter().filter(|row| forward(row) == wanted);
-        rows.max_by(|one, two| one.ratio().total_cmp(&two.ratio())).cloned()
+        rows.max_by(|one, two| one.compared(two)).cloned()
     });
     Some(Smoke { method, operation, implementation, seconds, closest, failure })
 }

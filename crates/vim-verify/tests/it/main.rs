@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use burn::tensor::Device;
 use strum::VariantArray;
-use vim_kernels::Discretization;
+use vim_kernels::{Discretization, KernelError, Precision};
 use vim_verify::{Check, Context, Dtype, FEW_TAYLOR, Outcome, Subject, all_checks};
 
 fn text(panic: &(dyn Any + Send)) -> String {
@@ -40,6 +40,32 @@ fn a_panic_fails_its_check_alone() {
     let outcome = Outcome::of(&check, &context(), 1.0);
     assert!(outcome.failed());
     assert!(outcome.error.is_some_and(|text| text.contains("does not compile")));
+}
+
+/// Whatever a device refuses on the way, it was not known to lack.
+#[test]
+fn a_refusal_fails_its_check() {
+    let refusals = [
+        KernelError::Dtype { operation: "linear", tensor: "x", got: "bf16".into() },
+        KernelError::NoKernel { device: "this one".into() },
+        KernelError::NoPrecision { device: "this one".into(), precision: Precision::Bf16 },
+    ];
+    for refusal in refusals {
+        let mut check = all_checks(&context()).swap_remove(0);
+        let text = refusal.to_string();
+        check.run = Box::new(move |_, _| Err(refusal.clone()));
+        let outcome = Outcome::of(&check, &context(), 1.0);
+        assert!(outcome.failed() && outcome.skipped.is_none(), "{text}");
+        assert_eq!(outcome.error, Some(text));
+    }
+}
+
+#[test]
+fn a_check_that_compares_nothing_fails() {
+    let mut check = all_checks(&context()).swap_remove(0);
+    check.run = Box::new(|_, _| Ok(Vec::new()));
+    let outcome = Outcome::of(&check, &context(), 1.0);
+    assert!(outcome.failed() && outcome.error.is_some());
 }
 
 /// On a GPU, `--quick` still has every operation, every method and both ways, and passes.

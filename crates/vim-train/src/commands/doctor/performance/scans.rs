@@ -140,7 +140,7 @@ fn path(method: Discretization, ran: &[&Smoke]) -> Finding {
     let operations: Vec<&str> = ran.iter().map(|one| one.operation).collect();
     let farthest = [0, 1].map(|way| {
         let rows = ran.iter().filter_map(|one| one.closest[way].as_ref());
-        rows.max_by(|one, two| one.ratio().total_cmp(&two.ratio()))
+        rows.max_by(|one, two| one.compared(two))
     });
     let figures = farthest.map(|row| row.map_or(json!(null), |row| json!(row.max)));
     let error = |at: usize| {
