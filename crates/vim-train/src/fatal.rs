@@ -229,6 +229,11 @@ mod tests {
                 69
             )
         );
+        // LibTorch's, in a check of `verify` or a step.
+        let text =
+            "an `Err` value: Torch(\"wrong index\\nException raised from x.h:1\\nframe #0\")";
+        let said = "internal error: here: an `Err` value: Torch(\"wrong index; please report it";
+        assert_eq!(of_text(text, "here: ").to_string(), said);
         let error = of_text("a\nb", "here: ");
         assert_eq!(error.to_string(), "internal error: here: a b; please report it");
     }
