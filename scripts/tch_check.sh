@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# vim-train on LibTorch: builds it against PyPI's torch 2.9.0, checks the operations, and trains 20 steps on the processor.
+# vim-train on LibTorch: builds it against PyPI's torch 2.9.0, checks the operations, trains 20 steps on the processor, and
+# trains, evaluates and predicts with each task. A part of .ci/full.
 #
 #   scripts/tch_check.sh                 makes a virtual environment in target/tch-venv and installs torch 2.9.0 there: several GB
 #   scripts/tch_check.sh --venv DIR      another place; one that has torch 2.9.0 already is used as it is
@@ -54,4 +55,5 @@ print(f"tch: loss {first:.4f} in steps 1 to 3, {last:.4f} in steps 18 to 20")
 if len(losses) != 20 or not last < first - 0.05:
     sys.exit("error: the loss of 20 steps did not fall")
 PYTHON
+cargo test --locked -p vim-train --features tch "${profile[@]}" --test it backends::
 echo "tch: all good"

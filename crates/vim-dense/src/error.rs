@@ -42,12 +42,6 @@ pub enum DenseError {
         /// Why.
         why: String,
     },
-    /// A device that has the model's forward pass only.
-    #[error("segmentation trains on a CPU, or on a GPU through CUDA or wgpu, not on {device}")]
-    Device {
-        /// The device.
-        device: String,
-    },
 }
 
 /// An [`DenseError::Argument`] unless `good`.

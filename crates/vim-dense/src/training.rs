@@ -1,7 +1,7 @@
 //! The losses of a micro-batch, its shards in lock-step.
 
 use burn::tensor::{Int, Tensor};
-use vim_kernels::{KernelError, has_kernel};
+use vim_kernels::KernelError;
 use vim_model::Draw;
 
 use crate::error::{DenseError, expect};
@@ -72,8 +72,8 @@ impl HeadLogits {
 /// # Errors
 ///
 /// [`DenseError::OneValue`] if a batch normalization sees one number for each channel,
-/// [`DenseError::Comm`] if the ranks cannot add up, [`DenseError::Argument`] if there are other
-/// shards than models, or images than labels, and [`DenseError::Device`].
+/// [`DenseError::Comm`] if the ranks cannot add up, and [`DenseError::Argument`] if there are other
+/// shards than models, or images than labels.
 pub fn losses(
     models: &[Segmenter],
     shards: Vec<Shard>,
@@ -112,10 +112,6 @@ pub fn training_logits(
     let got = || format!("{} models, {} shards, sums over {}", counts[0], counts[1], counts[2]);
     let good = counts == [models.len(); 3];
     expect(good, "shards", got, || "one model for each".to_owned())?;
-    let device = model.decode_head.conv_seg.bias.val().device();
-    if !has_kernel(&device) {
-        return Err(DenseError::Device { device: format!("{:?}", device.inner()) });
-    }
     let draws: Vec<Draw> = shards.iter().map(|&(_, first)| Draw { seed, first }).collect();
     let each = models.iter().zip(shards).zip(&draws);
     let maps = each.map(|((model, (images, _)), &draw)| model.maps(images, Some(draw)));

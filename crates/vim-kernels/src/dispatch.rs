@@ -97,7 +97,11 @@ pub(crate) fn device_name(device: &Device) -> String {
     } else if runs_cubecl(device) {
         "a GPU through wgpu".into()
     } else {
-        format!("{:?}", device.clone().inner())
+        match device.clone().inner().as_dispatch() {
+            #[cfg(feature = "tch")]
+            DispatchDevice::LibTorch(_) => "LibTorch (tch)".into(),
+            other => format!("{other:?}"),
+        }
     }
 }
 

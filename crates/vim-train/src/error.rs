@@ -221,7 +221,6 @@ impl Failure for DenseError {
             Self::Kernel(error) | Self::Feature(FeatureError::Kernel(error)) => error.exit_code(),
             Self::Feature(FeatureError::Block { .. }) | Self::OneValue { .. } => code::CONFIG,
             Self::Comm(error) => error.exit_code(),
-            Self::Device { .. } => code::UNAVAILABLE,
             Self::Mask { .. } => code::DATA,
             Self::Argument { .. } => code::INTERNAL,
         }

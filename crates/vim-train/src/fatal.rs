@@ -29,20 +29,20 @@ use vim_run::checkpoint::THREAD;
 use vim_run::{ExitRecord, Log, RunDir};
 
 use crate::device::DeviceError;
+use crate::device::fault::foreign::{DEVICE_THREADS, SWALLOWED};
 use crate::device::fault::{BatchFootprint, one_line};
 use crate::error::{Error, panic_message};
 
-/// Prefix of the names of CubeCL's threads.
-const DEVICE_THREADS: &str = "DS";
-/// Logging target and text of CubeCL's warning about a caught panic.
-const SWALLOWED: (&str, &str) = ("cubecl_common", "panicked on device runner thread");
+/// Where warnings of [`SWALLOWED`]'s crate are logged.
+const TARGET: &str = "cubecl_common";
 
+// Process-wide, as the panic hook and the logger are, which nothing can be passed to.
 /// The run of this process.
 static RUN: Mutex<Option<Run>> = Mutex::new(None);
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Location of this thread's last panic.
+    /// Location of this thread's last panic, from the hook to whoever catches it.
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
@@ -106,7 +106,7 @@ pub fn install() -> Result<(), Error> {
         let place = info.location().map(Location::to_string);
         let thread = thread::current();
         let name = thread.name().unwrap_or("without a name");
-        if is_handled(name) || name.starts_with(DEVICE_THREADS) {
+        if is_handled(name) || is_of_device(name) {
             PLACE.set(place);
         } else {
             end(name, place, &panic_message(info.payload()));
@@ -120,6 +120,12 @@ pub fn install() -> Result<(), Error> {
 /// Whether the thread that waits for thread `name` turns its panic into an error.
 fn is_handled(name: &str) -> bool {
     name == "main" || name == THREAD || name.starts_with(vim_data::THREAD_PREFIX)
+}
+
+/// Whether thread `name` is CubeCL's.
+fn is_of_device(name: &str) -> bool {
+    let (_, format) = DEVICE_THREADS;
+    format.split('{').next().is_some_and(|prefix| name.starts_with(prefix))
 }
 
 /// The error of a caught panic: a device's fault, or else a defect.
@@ -158,7 +164,7 @@ struct Listener;
 
 impl ::log::Log for Listener {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with(SWALLOWED.0)
+        metadata.target().starts_with(TARGET)
     }
 
     fn log(&self, record: &Record<'_>) {
@@ -223,6 +229,11 @@ mod tests {
                 69
             )
         );
+        // LibTorch's, in a check of `verify` or a step.
+        let text =
+            "an `Err` value: Torch(\"wrong index\\nException raised from x.h:1\\nframe #0\")";
+        let said = "internal error: here: an `Err` value: Torch(\"wrong index; please report it";
+        assert_eq!(of_text(text, "here: ").to_string(), said);
         let error = of_text("a\nb", "here: ");
         assert_eq!(error.to_string(), "internal error: here: a b; please report it");
     }

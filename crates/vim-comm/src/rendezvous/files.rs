@@ -62,6 +62,7 @@ pub(super) fn publish_new(
     bytes: &[u8],
     only_new: bool,
 ) -> Result<bool, CommError> {
+    // Process-wide: names must differ over all threads of the process, whoever calls.
     static COUNT: AtomicU64 = AtomicU64::new(0);
     fs::create_dir_all(folder).map_err(CommError::io("make", folder))?;
     let path = folder.join(name);

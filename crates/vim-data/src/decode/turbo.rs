@@ -14,13 +14,14 @@ const SCANS: c_int = 100;
 /// Rows around the wanted ones that must be decoded for equal pixels, since chroma is interpolated
 /// between rows. Columns are whole blocks, plus one block on either side.
 const MARGIN: usize = 2;
-/// Prefixes of libjpeg's warnings about damage that Pillow accepts.
-const ACCEPTED: [&str; 5] = [
-    "Corrupt JPEG data",
-    "Inconsistent progression sequence",
-    "Invalid SOS parameters",
-    "Unknown Adobe color transform",
-    "Warning: unknown JFIF revision",
+/// Prefixes of libjpeg's warnings about damage that Pillow accepts, each beside the crate in whose
+/// source scripts/check_dependencies.py looks for it.
+const ACCEPTED: [(&str, &str); 5] = [
+    ("turbojpeg-sys", "Corrupt JPEG data"),
+    ("turbojpeg-sys", "Inconsistent progression sequence"),
+    ("turbojpeg-sys", "Invalid SOS parameters"),
+    ("turbojpeg-sys", "Unknown Adobe color transform"),
+    ("turbojpeg-sys", "Warning: unknown JFIF revision"),
 ];
 
 /// A decompressor of libjpeg-turbo.
@@ -160,7 +161,7 @@ impl Turbo {
             return Err(DecodeError::Truncated { kind });
         }
         if code == tj::TJERR_TJERR_WARNING as c_int
-            && ACCEPTED.iter().any(|text| message.starts_with(text))
+            && ACCEPTED.iter().any(|(_, text)| message.starts_with(text))
         {
             return Ok(Some(message));
         }

@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::{log_softmax, relu};
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 use vim_kernels::{KernelError, Precision};
 use vim_model::{Rule, Scope};
 
@@ -136,7 +136,7 @@ pub fn box_losses(
     }
     let index = |of: Vec<i32>| {
         let len = of.len();
-        Tensor::<1, Int>::from_data(TensorData::new(of, [len]), (&device, DType::I32))
+        Tensor::<1, Int>::from_data(TensorData::new(of, [len]), &device)
     };
     let norm = count.max(1) as f64;
     let wanted = index(wanted).reshape([count, 1]);

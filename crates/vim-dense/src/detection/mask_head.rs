@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::activation::relu;
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 use vim_kernels::{KernelError, Precision};
 use vim_model::{Rule, Scope};
 
@@ -66,7 +66,7 @@ pub fn of_classes(logits: Tensor<4>, classes: &[usize]) -> Tensor<3> {
     let [count, height, width, _] = logits.dims();
     let own = classes.iter().map(|&class| class as i32).collect();
     let own = TensorData::new::<i32, _>(own, [count]);
-    let own = Tensor::<1, Int>::from_data(own, (&logits.device(), DType::I32));
+    let own = Tensor::<1, Int>::from_data(own, &logits.device());
     let own = own.reshape([count, 1, 1, 1]).expand([count, height, width, 1]);
     logits.gather(3, own).squeeze_dim(3)
 }

@@ -1,6 +1,6 @@
 //! Features of boxes from the levels of a pyramid.
 
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 use vim_kernels::{KernelChoice, KernelError, Roi, RoiSampling, roi_align};
 
 use super::boxes::{Edges, area};
@@ -84,7 +84,7 @@ pub fn pooled(
         return Ok(all);
     }
     let places = TensorData::new(places, [rois.len()]);
-    let places = Tensor::<1, Int>::from_data(places, (&all.device(), DType::I32));
+    let places = Tensor::<1, Int>::from_data(places, &all.device());
     Ok(all.select(0, places))
 }
 

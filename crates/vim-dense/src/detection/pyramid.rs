@@ -1,7 +1,7 @@
 //! Maps of five strides from a backbone's last feature.
 
 use burn::module::Module;
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 use vim_kernels::{KernelError, Precision};
 use vim_model::{Rule, Scope};
 
@@ -119,8 +119,7 @@ fn every_second(x: Tensor<4>) -> Tensor<4> {
     (1..3).fold(x, |x, axis| {
         let kept: Vec<i32> = (0..x.dims()[axis] as i32).step_by(2).collect();
         let count = kept.len();
-        let kept =
-            Tensor::<1, Int>::from_data(TensorData::new(kept, [count]), (&device, DType::I32));
+        let kept = Tensor::<1, Int>::from_data(TensorData::new(kept, [count]), &device);
         x.select(axis, kept)
     })
 }

@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::activation::{log_sigmoid, relu};
-use burn::tensor::{DType, Int, Tensor, TensorData};
+use burn::tensor::{Int, Tensor, TensorData};
 use vim_kernels::{KernelError, Precision};
 use vim_model::{Draw, Scope};
 
@@ -144,7 +144,7 @@ pub fn anchor_losses(
     let norm = (count * batch.max(1)) as f64;
     let index = |of: Vec<i32>| {
         let len = of.len();
-        Tensor::<1, Int>::from_data(TensorData::new(of, [len]), (&device, DType::I32))
+        Tensor::<1, Int>::from_data(TensorData::new(of, [len]), &device)
     };
     let (drawn, found) = (chosen.len(), positives.len());
     // Of none it is 0, and so is the gradient of each of the layers.

@@ -118,8 +118,7 @@ fn readings(
         upper.push((pixel + 1).min(from - 1).cast_signed());
         shares.push(share);
     }
-    let pixels =
-        |of: Vec<i32>| Tensor::<1, Int>::from_data(TensorData::new(of, [to]), (device, DType::I32));
+    let pixels = |of: Vec<i32>| Tensor::<1, Int>::from_data(TensorData::new(of, [to]), device);
     let mut shape = [1; 4];
     shape[1 + side] = to;
     let shares = Tensor::from_data(TensorData::new(shares, shape), (device, DType::F32));

@@ -123,13 +123,14 @@ fn check(logits: &Tensor<4>, labels: &Tensor<3, Int>) -> Result<(), KernelError>
 fn reference(logits: Tensor<4>, labels: Tensor<3, Int>) -> ResizeNll {
     let [batch, .., classes] = logits.dims();
     let [_, rows, columns] = labels.dims();
-    let labels = labels.cast(IntDType::I32).reshape([batch, rows, columns, 1]);
     let logits = interpolated(logits.cast(FloatDType::F32), [rows, columns]);
+    let best = logits.clone().detach().argmax(3);
+    // The type that the device indexes by: LibTorch gathers by i64 alone.
+    let labels = labels.cast(IntDType::from(best.dtype())).reshape([batch, rows, columns, 1]);
     let is_class =
         labels.clone().greater_equal_elem(0).bool_and(labels.clone().lower_elem(classes as i32));
     let index = labels.mask_fill(is_class.clone().bool_not(), 0);
-    let likelihood = log_softmax(logits.clone(), 3).gather(3, index.clone());
-    let best = logits.detach().argmax(3).cast(IntDType::I32);
+    let likelihood = log_softmax(logits, 3).gather(3, index.clone());
     let correct = best.equal(index).bool_and(is_class.clone());
     let one = [1];
     let count =

@@ -165,7 +165,7 @@ fn reference(x: Tensor<4>, table: &Table<'_>) -> Tensor<4> {
     };
     let images: Vec<i32> = (0..rois).map(|roi| table.image(roi) as i32).collect();
     let images = TensorData::new(images, [rois]);
-    let images = Tensor::<1, Int>::from_data(images, (&device, DType::I32));
+    let images = Tensor::<1, Int>::from_data(images, &device);
     let x = x.cast(FloatDType::F32).select(0, images);
     let rows = weights(0, height).matmul(x.reshape([rois, height, width * channels]));
     let rows = rows.reshape([rois, bins, width, channels]).swap_dims(1, 2);

@@ -10,6 +10,7 @@ use vim_run::storage::{Disk, replace};
 use super::images::{ModelArgs, Walk, images};
 use crate::error::Error;
 use crate::output::{check_free, print, print_json};
+use crate::task::backends::{self, Work};
 use crate::task::kinds::with_task;
 use crate::task::named::{NamedTask, PredictOptions, check_flags};
 use crate::task::trained::Subject;
@@ -66,9 +67,11 @@ fn predict<T: NamedTask>(
     check_flags::<T>(&options.given())?;
     let (described, mut remarks) = args.model.describe::<T>(subject)?;
     let classes = subject.class_names::<T>(args.classes.as_deref(), &described, &mut remarks)?;
-    T::check_files(options, paths)?;
     let chosen = args.model.device(subject.given.as_ref())?;
+    backends::check(subject.task, Work::Predict, &chosen)?;
     let trained = args.model.load::<T>(subject, &described, classes, &chosen.device)?;
+    // Last, as it makes folders.
+    T::check_files(options, paths)?;
     let predict = T::predictor(trained, options)?;
     let is_text = options.output.is_none() && !options.json;
     let suffix = remarks.suffix();

@@ -3,10 +3,13 @@
 //!
 //! The latter arrive as panics: the framework queues work; a failure shows when a value is read.
 
+pub(crate) mod foreign;
+
 use std::fmt;
 
 use crate::config::TrainConfig;
 use crate::error::{Failure, code};
+use foreign::{CAUSE, LOST, OUT_OF_MEMORY, TRACES};
 
 /// Errors of devices.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,39 +78,6 @@ fn advice(load: Option<BatchFootprint>) -> String {
     )
 }
 
-/// Out-of-memory texts of CubeCL and the drivers; the number of bytes may follow.
-const OUT_OF_MEMORY: [&str; 7] = [
-    "out of device memory allocating ",
-    "can't allocate buffer of size: ",
-    "every page size the memory tracks still holds live allocations",
-    "out-of-memory",
-    "out of memory",
-    "outofmemory",
-    "cuda_error_out_of_memory",
-];
-
-/// Their texts for a lost device. `Xid` is NVIDIA's kernel module's code in the system log.
-const LOST: [&str; 18] = [
-    "cuda_error_illegal_address",
-    "cuda_error_illegal_instruction",
-    "cuda_error_misaligned_address",
-    "cuda_error_invalid_pc",
-    "cuda_error_launch_failed",
-    "cuda_error_launch_timeout",
-    "cuda_error_hardware_stack_error",
-    "cuda_error_ecc_uncorrectable",
-    "cuda_error_nvlink_uncorrectable",
-    "cuda_error_contained",
-    "cuda_error_device_unavailable",
-    "cuda_error_no_device",
-    "cuda_error_system_not_ready",
-    "cuda_error_unknown",
-    "poisoned",
-    "device lost",
-    "device was lost",
-    "xid",
-];
-
 impl DeviceError {
     /// What the text of a panic or an error says of a device, if anything.
     pub(crate) fn of(text: &str) -> Option<Self> {
@@ -117,30 +87,30 @@ impl DeviceError {
             let number = &lower[at + pattern.len()..][..digits];
             return Some(Self::OutOfMemory { bytes: number.parse().ok(), load: None });
         }
-        // Any panic poisons a mutex; that is not a device fault.
-        let (at, pattern) = first(&lower, &LOST)
-            .filter(|(_, pattern)| *pattern != "poisoned" || lower.contains("device"))?;
-        let reason = match pattern {
-            "poisoned" => cause(text).unwrap_or_else(|| "it is poisoned".to_owned()),
-            "xid" => one_line(&text[at..]),
-            _ => text[at..at + pattern.len()].to_owned(),
+        let (at, pattern) = first(&lower, &LOST)?;
+        let reason = if pattern.ends_with("poisoned") {
+            cause(text).unwrap_or_else(|| "it is poisoned".to_owned())
+        } else if pattern == "xid" {
+            one_line(&text[at..])
+        } else {
+            text[at..at + pattern.len()].to_owned()
         };
         Some(Self::Lost { reason })
     }
 }
 
 /// The first of `patterns` that is in `text` as words of their own, in the order of the patterns.
-fn first<'a>(text: &str, patterns: &[&'a str]) -> Option<(usize, &'a str)> {
+fn first<'a>(text: &str, patterns: &[(&str, &'a str)]) -> Option<(usize, &'a str)> {
     let is_word = |at: usize| !text[..at].ends_with(|c: char| c.is_ascii_alphanumeric());
-    let found = |pattern: &&'a str| {
-        text.match_indices(*pattern).find(|(at, _)| is_word(*at)).map(|(at, _)| (at, *pattern))
+    let found = |&(_, pattern): &(&str, &'a str)| {
+        text.match_indices(pattern).find(|(at, _)| is_word(*at)).map(|(at, _)| (at, pattern))
     };
     patterns.iter().find_map(found)
 }
 
-/// The text after the last `Caused by:`.
+/// The text after the last [`CAUSE`].
 fn cause(text: &str) -> Option<String> {
-    let (_, cause) = text.rsplit_once("Caused by:")?;
+    let (_, cause) = text.rsplit_once(CAUSE.1)?;
     Some(one_line(cause)).filter(|cause| !cause.is_empty())
 }
 
@@ -153,7 +123,7 @@ pub fn one_line(text: &str) -> String {
     let text = text.replace("\\n", "\n");
     let is_trace = |line: &str| {
         let line = line.trim_start().to_ascii_lowercase();
-        line.starts_with("backtrace") || line.starts_with("stack backtrace")
+        TRACES.iter().any(|(_, begin)| line.starts_with(begin))
     };
     let lines = text.lines().take_while(|line| !is_trace(line)).map(str::trim);
     let line = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
@@ -233,7 +203,6 @@ impl fmt::Display for BatchFootprint {
 mod tests {
     use super::*;
 
-    /// Texts from the sources of CubeCL 0.11.3, Burn 0.22.1 and cudarc 0.19.
     #[test]
     fn memory_that_has_run_out() {
         for (text, bytes) in [
@@ -250,6 +219,7 @@ mod tests {
             ("called `Result::unwrap()` on an `Err` value: OutOfMemory { size: 4 }", None),
             ("DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")", None),
             ("wgpu error: Out of Memory", None),
+            ("wgpu error: Validation Error\n\nCaused by:\n  Not enough memory left.", None),
         ] {
             let memory = DeviceError::OutOfMemory { bytes, load: None };
             assert_eq!(DeviceError::of(text), Some(memory), "{text}");
@@ -268,7 +238,11 @@ mod tests {
                 "cuStreamSynchronize failed with status 719",
             ),
             ("The device is poisoned", "it is poisoned"),
-            ("Validation Error: parent device lost", "device lost"),
+            (
+                "wgpu error: Validation Error\n\nCaused by:\n  Parent device is lost\n",
+                "device is lost",
+            ),
+            ("vkQueueSubmit failed: Device lost", "Device lost"),
             (
                 "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.",
                 "Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.",
@@ -284,6 +258,7 @@ mod tests {
         for text in [
             "index out of bounds: the len is 3 but the index is 3",
             "called `Result::unwrap()` on an `Err` value: PoisonError { .. }: poisoned lock",
+            "the device's queue: PoisonError { .. }: poisoned lock",
             "oxides",
             "shape mismatch",
             "",
@@ -320,6 +295,12 @@ mod tests {
     #[test]
     fn a_line_ends_before_the_backtrace() {
         assert_eq!(one_line("a\n  b\\nc\nBacktrace:\n  0: main"), "a b c");
+        assert_eq!(
+            one_line(
+                "Torch(\"gather(): wrong index\\nException raised from check at /x.h:11\\nframe #0\")"
+            ),
+            "Torch(\"gather(): wrong index"
+        );
         assert_eq!(one_line(&"é".repeat(1000)).chars().count(), 401);
     }
 }

@@ -1,5 +1,6 @@
 //! The interface between the model-independent training loop and the tasks.
 
+pub mod backends;
 pub mod batches;
 pub(crate) mod classes;
 pub mod classification;

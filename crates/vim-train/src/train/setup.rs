@@ -22,6 +22,7 @@ use crate::device::{SelectedDevice, threads};
 use crate::error::Error;
 use crate::fatal::CrashGuard;
 use crate::run_folder::recorded_classes;
+use crate::task::backends::{self, Work};
 use crate::task::{InitFor, InitRecord, InitWeights, Model, Objective, Task};
 use crate::train::environment::Environment;
 use crate::weights::provenance::check_images;
@@ -49,6 +50,7 @@ impl<T: Task> ResolvedRun<T> {
     pub(super) fn new(config: &Config, fresh: bool, rank: &Rank) -> Result<Self, Error> {
         threads::start(config.devices.threads)?;
         let chosen = rank.device(&config.devices)?;
+        backends::check(config.task, Work::Train, &chosen)?;
         let comm = rank.join(config, &chosen)?;
         // A run that resumes has its weights in a checkpoint, and its classes beside them.
         let folder = config.run_folder()?;

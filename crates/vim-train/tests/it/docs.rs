@@ -20,6 +20,15 @@ fn the_page_has_the_reference() {
 }
 
 #[test]
+fn the_page_has_the_table_of_backends() {
+    let table = vim_train::task::backends::table();
+    assert!(
+        page("docs/install.md").contains(&table),
+        "docs/install.md is out of date: its table of tasks and backends is now\n{table}"
+    );
+}
+
+#[test]
 fn the_reference_has_every_key() {
     let schema = serde_json::to_value(vim_train::config::schema()).unwrap();
     let definitions = schema["definitions"].as_object().unwrap();

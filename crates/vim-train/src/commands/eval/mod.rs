@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::output::bar::Bar;
 use crate::output::{check_free, confusion, print, print_json};
 use crate::task::EvalSplit;
+use crate::task::backends::{self, Work};
 use crate::task::classes::as_trained;
 use crate::task::kinds::with_task;
 use crate::task::named::{EvalOptions, Evaluating, NamedTask, Report as _, check_flags};
@@ -154,6 +155,7 @@ fn evaluate<T: NamedTask>(args: &EvalArgs, subject: Subject) -> Result<(), Error
     let Subject { config, weights } = subject;
     threads::start(config.devices.threads)?;
     let chosen = device::choose(&config.devices)?;
+    backends::check(config.task, Work::Eval, &chosen)?;
     let source = WeightsSource::open(&weights, args.take.section())?;
     let options = args.take.options();
     let (splits, note) = as_trained(T::splits(&config)?, &source, options.head)?;

@@ -31,6 +31,7 @@ extern "C" __global__ void twice(__nv_bfloat16 *x, __half *y) {
 /// Opens NVRTC's library and its companion by path. The linker then resolves their bare names to
 /// the open libraries: PyPI's wheels have no run-path.
 pub(crate) fn open() -> Result<&'static Libraries, &'static CudaError> {
+    // Process-wide, as the linker's list of open libraries is.
     static OPENED: OnceLock<Result<(), CudaError>> = OnceLock::new();
     let libraries = found()?;
     let opened = OPENED.get_or_init(|| {

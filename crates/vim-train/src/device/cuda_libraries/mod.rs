@@ -58,6 +58,7 @@ pub struct Libraries {
 
 /// The result of this process's first search.
 pub fn found() -> Result<&'static Libraries, &'static CudaError> {
+    // Process-wide: a process opens one NVRTC, which stays loaded.
     static FOUND: OnceLock<Result<Libraries, CudaError>> = OnceLock::new();
     FOUND.get_or_init(|| search(&Machine::this())).as_ref()
 }
