@@ -83,25 +83,34 @@ fn cases(context: &Context, precision: Precision) -> Vec<Case> {
     cases
 }
 
-/// Of the projections of Vim-Ti and Vim-S, with few and with many terms; of their classifier's
-/// heads; of a segmenter's classes and its means over grids.
-const F32_TILES: [Case; 9] = [
+/// Of the projections of Vim-Ti and Vim-S, with few and with many terms, and of their classifier's
+/// heads; then of a segmenter's and of a detector's.
+const F32_TILES: [Case; 19] = [
     ([1, 1100, 192, 768], BOTH),
     ([1, 1100, 384, 192], PLAIN),
     ([1, 1100, 768, 384], BOTH),
     ([1, 1100, 768, 192], BIAS),
     ([128, 1, 192, 1000], BIAS),
     ([128, 1, 384, 1000], BIAS),
+    ([8, 1, 192, 192], PLAIN),
+    ([8, 4, 192, 192], PLAIN),
     ([1, 1100, 192, 192], PLAIN),
     ([1, 1100, 192, 150], BIAS),
+    ([1, 1100, 256, 150], BIAS),
     ([1, 1536, 256, 50], PLAIN),
+    ([1, 1100, 96, 192], BIAS),
+    ([1, 1100, 48, 256], PLAIN),
+    ([1, 1100, 96, 256], PLAIN),
+    ([1, 1100, 256, 3], BIAS),
+    ([1, 1100, 256, 12], BIAS),
+    ([1, 1100, 256, 80], BIAS),
+    ([1, 1100, 1024, 81], BIAS),
 ];
 
 /// On 132 multiprocessors, rings with 64, 128 and 192 rows, of results and of gradients of x; both
 /// wide tiles of a weight's gradient, and some that are not; a weight in registers with few and
-/// with many terms, by rows and by columns; the few rows of a segmenter's means, and the columns of a
-/// detector's head, which no wide tile divides.
-const BF16_TILES: [Case; 11] = [
+/// with many terms, by rows and by columns; then a segmenter's and a detector's.
+const BF16_TILES: [Case; 20] = [
     ([1, 1100, 768, 768], BOTH),
     ([1, 3200, 768, 768], BOTH),
     ([1, 4225, 768, 768], BOTH),
@@ -112,6 +121,15 @@ const BF16_TILES: [Case; 11] = [
     ([1, 300, 64, 128], PLAIN),
     ([8, 1, 192, 192], PLAIN),
     ([8, 4, 192, 192], PLAIN),
+    ([1, 4100, 96, 192], BIAS),
+    ([1, 4100, 48, 256], PLAIN),
+    ([1, 4100, 96, 256], PLAIN),
+    ([1, 4100, 192, 256], PLAIN),
+    ([1, 4100, 256, 3], BIAS),
+    ([1, 4100, 256, 12], BIAS),
+    ([1, 1100, 256, 12], BIAS),
+    ([1, 4100, 256, 80], BIAS),
+    ([1, 1100, 256, 1024], BIAS),
     ([1, 1100, 512, 1024], BIAS),
 ];
 
