@@ -1,9 +1,10 @@
 //! What training draws: the class token's place, the order, dropout.
 
-use burn::tensor::Device;
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
 use vim_model::{ClassToken, VimConfig};
 
-use crate::support::{batch, error, numbers, small};
+use crate::support::{batch, error, images, numbers, small};
 use crate::variants::shaken;
 
 /// Logits of one image of four patches: in evaluation, or of a training step.
@@ -68,4 +69,29 @@ fn dropout_is_of_training_alone_and_has_its_seed() {
     let first = logits(dropping(0.4), Some(1));
     assert_eq!(first, logits(dropping(0.4), Some(1)));
     assert!(!same(&first, &plain) && !same(&first, &logits(dropping(0.4), Some(2))));
+}
+
+/// Layers without gradients of their own pass on the same bits.
+#[test]
+fn frozen_layers_leave_the_gradients_of_the_rest() {
+    let mut devices = vec![Device::flex()];
+    devices.extend(cfg!(feature = "wgpu").then(Device::default));
+    for device in devices {
+        let device = device.autodiff();
+        let model = small().init(&device, 3).unwrap();
+        let mut without = model.clone();
+        without.layers = without.layers.into_iter().map(Module::no_grad).collect();
+        let gradients = [model, without].map(|model| {
+            let images = Tensor::from_data(images(2, 16), &device);
+            let loss = model.forward_train(images, 0).unwrap().powi_scalar(2).sum();
+            let grads = loss.backward();
+            let patches = model.patch_embed.proj.weight.val().grad(&grads);
+            let patches = numbers(patches.expect("they are trained"));
+            let of_mixer = model.layers[0].mixer.in_proj.weight.val().grad(&grads);
+            (patches, of_mixer.map(numbers))
+        });
+        let [(all, of_layers), (rest, none)] = gradients;
+        assert!(of_layers.is_some() && none.is_none(), "{device:?}");
+        assert!(all == rest && all.iter().any(|&g| g != 0.0), "{device:?}");
+    }
 }
