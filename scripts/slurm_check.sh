@@ -225,5 +225,15 @@ slurm submit lost --set data.dataset=cifar100 --set "data.path=$work/nothing" --
 job=$(head -n 1 "$work/out")
 [ "$(field "$job" ExitCode)" = "$code:0" ] && [ "$code" != 0 ] && is "$job" FAILED || fail "exit codes: $code" "$work/err"
 echo "ok   exit code $code of a run without data is the job's and the command's"
+"$binary" slurm status lost --root "$work" > "$work/out" 2> "$work/err" || fail 'slurm status' "$work/err"
+grep -q '^lost: .*nothing' "$work/err" || fail 'slurm status: not why the job failed' "$work/err"
+
+# A GPU that this build or the node cannot use is said before sbatch, or by the job, which has one that is none.
+code=0
+slurm submit given --set devices.backend=auto --set slurm.gpus_per_node=1 --set train.epochs=1 --wait > "$work/out" 2> "$work/err" || code=$?
+"$binary" slurm status given --root "$work" > "$work/out" 2>> "$work/err" || true
+[ "$code" = 69 ] || grep -q -E '"backend": *"(cuda|wgpu)' "$work/given/env.json" || fail 'a GPU that is not used' "$work/err"
+[ "$code" = 0 ] || grep -q -E 'this build has no|^given: .*SLURM_GPUS_ON_NODE=1' "$work/err" || fail 'not why it has no GPU' "$work/err"
+echo "ok   a job that is given a GPU does not train on the CPU: $(grep -E -o 'this build has no.*|SLURM_GPUS_ON_NODE.*' "$work/err" | head -n 1)"
 [ -z "$(squeue -h)" ] || { squeue; fail 'jobs are left'; }
 echo "all of it shown, in $SECONDS s"

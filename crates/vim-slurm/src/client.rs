@@ -9,8 +9,9 @@ use std::time::Duration;
 use crate::command::{Answer, run};
 use crate::error::SlurmError;
 use crate::fallback::{SACCT_FORMAT, SQUEUE_FORMAT, parse_sacct, parse_squeue};
-use crate::fit::{SINFO_FORMAT, fit, parse_sinfo};
+use crate::fit::fit;
 use crate::job::{Job, JobId, parse_jobs};
+use crate::nodes::{SINFO_FORMAT, parse_sinfo};
 use crate::request::JobRequest;
 use crate::script::BatchScript;
 

@@ -1,4 +1,4 @@
-//! The nodes of a cluster, from `sinfo`, and whether they can meet a request.
+//! Whether the nodes of a cluster can meet a request.
 //!
 //! sbatch refuses most impossible requests, but not all: a job with a time limit above the
 //! partition's waits forever.
@@ -6,76 +6,9 @@
 use vim_config::hint;
 
 use crate::error::SlurmError;
+use crate::nodes::NodeKind;
 use crate::request::JobRequest;
-use crate::values::{GpuRequest, MemoryPer, TimeLimit};
-
-/// The nodes of one kind in one partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeKind {
-    /// The partition.
-    pub partition: String,
-    /// Whether jobs without a partition run here.
-    pub is_default: bool,
-    /// Whether it accepts jobs.
-    pub is_up: bool,
-    /// The longest time limit; `None` for none.
-    pub max_time: Option<TimeLimit>,
-    /// Cores of a node.
-    pub cpus: u32,
-    /// Memory of a node in MiB.
-    pub memory_mib: u64,
-    /// GPUs of a node, by kind.
-    pub gpus: Vec<GpuRequest>,
-    /// How many nodes there are of this kind, if that is told.
-    pub nodes: Option<u32>,
-}
-
-/// The output format of sinfo that [`parse_sinfo`] reads.
-pub(crate) const SINFO_FORMAT: &str = "%P|%a|%l|%c|%m|%G|%D";
-
-/// Parses the output of `sinfo -h -e -o '%P|%a|%l|%c|%m|%G|%D'`.
-///
-/// # Errors
-///
-/// The first line that does not parse.
-pub fn parse_sinfo(answer: &str) -> Result<Vec<NodeKind>, String> {
-    let lines = answer.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.map(|line| parse(line).ok_or_else(|| line.to_owned())).collect()
-}
-
-fn parse(line: &str) -> Option<NodeKind> {
-    let fields: Vec<&str> = line.split('|').collect();
-    let [partition, up, time, cpus, memory, gres, rest @ ..] = &fields[..] else { return None };
-    // If nodes differ, sinfo prints the smallest number and a plus sign.
-    let number = |text: &str| text.trim_end_matches('+').parse::<u64>().ok();
-    Some(NodeKind {
-        partition: partition.trim_end_matches('*').to_owned(),
-        is_default: partition.ends_with('*'),
-        is_up: *up == "up",
-        max_time: TimeLimit::of_slurm(time),
-        cpus: number(cpus)?.try_into().ok()?,
-        memory_mib: number(memory)?,
-        gpus: gpus(gres),
-        nodes: rest.first().and_then(|count| number(count)?.try_into().ok()),
-    })
-}
-
-/// The GPUs in a list of resources such as `gpu:h100:4(S:0,1),nvme:1`.
-fn gpus(gres: &str) -> Vec<GpuRequest> {
-    let mut depth = 0_usize;
-    let outside: String = gres
-        .chars()
-        .filter(|c| {
-            depth = match c {
-                '(' => depth + 1,
-                ')' => depth.saturating_sub(1),
-                _ => return depth == 0,
-            };
-            false
-        })
-        .collect();
-    outside.split(',').filter_map(|item| item.strip_prefix("gpu:")?.parse().ok()).collect()
-}
+use crate::values::{GpuRequest, MemoryPer};
 
 /// Checks that one of the `kinds` of nodes can meet `request`; returns warnings for the user.
 ///
@@ -107,24 +40,46 @@ pub fn fit(request: &JobRequest, kinds: &[NodeKind]) -> Result<Vec<String>, Slur
             closest = Some((depth, error));
         }
     }
-    let Some(first) = fitting.first() else {
-        return closest.map_or_else(|| Ok(Vec::new()), |(_, error)| Err(error));
-    };
+    // Where the partition is left open, nodes of which too little is told do not speak for others.
+    let is_clear = |kind: &&NodeKind| untold(request, kind).is_empty();
+    let is_met = request.partition.is_some() && !fitting.is_empty() || fitting.iter().any(is_clear);
+    if let (false, Some((_, error))) = (is_met, closest) {
+        return Err(error);
+    }
     check_nodes(request, &fitting)?;
-    let closed = (!first.is_up)
-        .then(|| format!("partition `{}` takes no jobs now: this one will wait", first.partition));
-    Ok(closed.into_iter().collect())
+    let first = fitting.first().filter(|_| fitting.iter().all(|kind| !kind.is_up));
+    let closed = first.map(|kind| {
+        format!("partition `{}` takes no jobs now: this one will wait", kind.partition)
+    });
+    // Nodes of which all is told that matters may fit as well.
+    let untold = fitting.iter().map(|kind| (untold(request, kind), &kind.partition));
+    let untold = untold.min_by_key(|(untold, _)| untold.len()).filter(|(it, _)| !it.is_empty());
+    let unchecked = untold.map(|(untold, partition)| {
+        let untold = untold.join(" and ");
+        format!("sinfo does not tell {untold} of the nodes of partition `{partition}`: unchecked")
+    });
+    Ok(closed.into_iter().chain(unchecked).collect())
+}
+
+/// What matters to `request` and is not told of these nodes.
+fn untold(request: &JobRequest, kind: &NodeKind) -> Vec<&'static str> {
+    let all = [
+        ("the GPUs", request.gpus.is_some() && kind.gpus.is_none()),
+        ("the cores", request.cpus.is_some() && kind.cpus.is_none()),
+        ("the memory", request.memory.is_some() && kind.memory_mib.is_none()),
+    ];
+    all.into_iter().filter(|(_, matters)| *matters).map(|(what, _)| what).collect()
 }
 
 /// Checks that some partition has as many of the `fitting` nodes as are requested.
 fn check_nodes(request: &JobRequest, fitting: &[&NodeKind]) -> Result<(), SlurmError> {
-    let of_partition = |name: &str| -> Option<u32> {
+    let of_partition = |name: &str| -> Option<u64> {
         fitting.iter().filter(|kind| kind.partition == name).map(|kind| kind.nodes).sum()
     };
     let counts = fitting.iter().map(|kind| (of_partition(&kind.partition), &kind.partition));
     // Where a number is not told, it is the cluster's to say.
-    match counts.max_by_key(|(count, _)| count.unwrap_or(u32::MAX)) {
-        Some((Some(most), partition)) if most < request.nodes => {
+    match counts.max_by_key(|(count, _)| count.unwrap_or(u64::MAX)) {
+        Some((Some(most), partition)) if most < request.nodes.into() => {
             let problem = format!(
                 "{} nodes are more than partition `{partition}` has that fit: {most}",
                 request.nodes
@@ -149,9 +104,7 @@ fn check_partition(name: &str, kinds: &[NodeKind]) -> Result<(), SlurmError> {
 fn objection(request: &JobRequest, kind: &NodeKind) -> Option<(usize, SlurmError)> {
     let partition = &kind.partition;
     let unmet = |depth, key, problem: String| Some((depth, SlurmError::Unmet { key, problem }));
-    if let Some(gpus) = &request.gpus {
-        let same = |kind: &Option<String>| gpus.kind.is_none() || *kind == gpus.kind;
-        let there: Vec<String> = kind.gpus.iter().map(ToString::to_string).collect();
+    if let (Some(gpus), Some(there)) = (&request.gpus, &kind.gpus) {
         if there.is_empty() {
             let problem = format!(
                 "the nodes of partition `{partition}` have no GPUs: name another partition, or set \
@@ -159,14 +112,18 @@ fn objection(request: &JobRequest, kind: &NodeKind) -> Option<(usize, SlurmError
             );
             return unmet(0, "gpus_per_node", problem);
         }
-        if !kind.gpus.iter().any(|has| same(&has.kind)) {
-            let names = kind.gpus.iter().filter_map(|has| has.kind.as_deref());
+        let is_asked = |has: &&GpuRequest| gpus.kind.is_none() || has.kind == gpus.kind;
+        let asked: Vec<&GpuRequest> = there.iter().filter(is_asked).collect();
+        if asked.is_empty() {
+            let names = there.iter().filter_map(|has| has.kind.as_deref());
             let asked = gpus.kind.as_deref().unwrap_or_default();
             let problem =
                 format!("no GPU `{asked}` in partition `{partition}`{}", hint(asked, names));
             return unmet(1, "gpus_per_node", problem);
         }
-        if !kind.gpus.iter().any(|has| same(&has.kind) && has.count >= gpus.count) {
+        // A request without a kind is met by several kinds together.
+        if asked.iter().map(|has| u64::from(has.count)).sum::<u64>() < gpus.count.into() {
+            let there: Vec<String> = there.iter().map(ToString::to_string).collect();
             let problem = format!(
                 "{gpus} is more than a node of partition `{partition}` has: {}",
                 there.join(", ")
@@ -174,24 +131,23 @@ fn objection(request: &JobRequest, kind: &NodeKind) -> Option<(usize, SlurmError
             return unmet(2, "gpus_per_node", problem);
         }
     }
-    if let Some(cpus) = request.cpus.filter(|cpus| *cpus > kind.cpus) {
-        let problem = format!(
-            "{cpus} cores are more than a node of partition `{partition}` has: {}",
-            kind.cpus
-        );
+    if let (Some(cpus), Some(there)) = (request.cpus, kind.cpus)
+        && u64::from(cpus) > there
+    {
+        let problem =
+            format!("{cpus} cores are more than a node of partition `{partition}` has: {there}");
         return unmet(3, "cpus_per_task", problem);
     }
-    if let Some((per, amount)) = request.memory {
+    if let (Some((per, amount)), Some(there)) = (request.memory, kind.memory_mib) {
         let times = match per {
             MemoryPer::Node => 1,
             MemoryPer::Cpu => request.cpus.unwrap_or(1),
             MemoryPer::Gpu => request.gpus.as_ref().map_or(1, |gpus| gpus.count),
         };
-        let asked = amount.mib() * u64::from(times);
-        if asked > kind.memory_mib {
+        if amount.mib().saturating_mul(times.into()) > there {
             let problem = format!(
-                "{amount} times {times} is more than a node of partition `{partition}` has: {} MiB",
-                kind.memory_mib
+                "{amount} times {times} is more than a node of partition `{partition}` has: \
+                 {there} MiB"
             );
             return unmet(4, per.key(), problem);
         }
@@ -212,6 +168,7 @@ fn objection(request: &JobRequest, kind: &NodeKind) -> Option<(usize, SlurmError
 mod tests {
     use super::*;
     use crate::config::SlurmConfig;
+    use crate::nodes::parse_sinfo;
 
     const SINFO: &str = "main*|up|1-00:00:00|16|64000|gpu:h100:4|3\n\
                          main*|up|1-00:00:00|16|64000|gpu:h100:8|1\n\
@@ -219,9 +176,61 @@ mod tests {
                          cpu|up|infinite|40|192000|(null)\n";
 
     fn fits(config: &str) -> Result<Vec<String>, String> {
+        fits_in(SINFO, config)
+    }
+
+    fn fits_in(sinfo: &str, config: &str) -> Result<Vec<String>, String> {
         let config: SlurmConfig = toml::from_str(config).unwrap();
         let request = config.request(None, 1).unwrap();
-        fit(&request, &parse_sinfo(SINFO).unwrap()).map_err(|error| error.to_string())
+        fit(&request, &parse_sinfo(sinfo).unwrap()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_request_without_a_kind_is_met_by_several_kinds_together() {
+        let sinfo = "gpu*|up|1-00:00:00|64|500000|gpu:turing:1(S:0),gpu:ampere:3(S:1)|1\n";
+        for count in ["4", "\"ampere:3\"", "\"turing:1\""] {
+            assert_eq!(fits_in(sinfo, &format!("gpus_per_node = {count}")), Ok(vec![]), "{count}");
+        }
+        for (count, said) in
+            [("5", "5"), ("\"ampere:4\"", "ampere:4"), ("\"turing:2\"", "turing:2")]
+        {
+            let message = fits_in(sinfo, &format!("gpus_per_node = {count}")).unwrap_err();
+            let more = "is more than a node of partition `gpu` has: turing:1, ampere:3";
+            assert_eq!(message, format!("slurm.gpus_per_node: {said} {more}"));
+        }
+        let message = fits_in(sinfo, "gpus_per_node = \"amper:1\"").unwrap_err();
+        assert!(message.contains("did you mean `ampere`? (known: turing, ampere)"), "{message}");
+    }
+
+    #[test]
+    fn lines_that_do_not_matter_stop_nothing() {
+        let sinfo = "module: cluster tools loaded\n\
+                     old|up|infinite|N/A|N/A|gpu:k80:many|n/a\n\
+                     big*|up|1-00:00:00|1K|2M|gpu:h100:8|2K\n\
+                     torn|up\n";
+        let big = "partition = \"big\"\nmem = \"2T\"\ngpus_per_node = 8\n";
+        let fits = |more: &str| fits_in(sinfo, &format!("{big}{more}"));
+        assert_eq!(fits("cpus_per_task = 1024\nnodes = 2048"), Ok(vec![]));
+        let cores =
+            "slurm.cpus_per_task: 1025 cores are more than a node of partition `big` has: 1024";
+        assert_eq!(fits("cpus_per_task = 1025"), Err(cores.into()));
+        let nodes = "slurm.nodes: 2049 nodes are more than partition `big` has that fit: 2048";
+        assert_eq!(fits("nodes = 2049"), Err(nodes.into()));
+        // Nodes of which nothing is told are there, and said to be unchecked.
+        for (partition, memory, untold) in [
+            ("old", "", "the GPUs and the cores"),
+            ("torn", "mem = \"1G\"", "the GPUs and the cores and the memory"),
+        ] {
+            let config = format!("partition = \"{partition}\"\ncpus_per_task = 2\n{memory}");
+            let said = format!(
+                "sinfo does not tell {untold} of the nodes of partition `{partition}`: unchecked"
+            );
+            assert_eq!(fits_in(sinfo, &config), Ok(vec![said]));
+        }
+        // Without a partition it is those that tell.
+        assert_eq!(fits_in(sinfo, "gpus_per_node = 8\ncpus_per_task = 2"), Ok(vec![]));
+        let nine = "slurm.gpus_per_node: 9 is more than a node of partition `big` has: h100:8";
+        assert_eq!(fits_in(sinfo, "gpus_per_node = 9"), Err(nine.into()));
     }
 
     #[test]
@@ -282,32 +291,5 @@ mod tests {
             let message = fits(config).unwrap_err();
             assert!(message.contains(said), "{message}");
         }
-    }
-
-    #[test]
-    fn resources_of_every_form() {
-        let shown = |gres| gpus(gres).iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(shown("gpu:h100:4"), ["h100:4"]);
-        assert_eq!(
-            shown("gpu:a100:2(S:0,1),gpu:a100_1g.5gb:7(S:0),nvme:1"),
-            ["a100:2", "a100_1g.5gb:7"]
-        );
-        assert_eq!(shown("gpu:4"), ["4"]);
-        assert_eq!(shown("(null)"), Vec::<String>::new());
-    }
-
-    #[test]
-    fn lines_of_sinfo() {
-        let kinds = parse_sinfo(
-            "gpu*|up|7-00:00:00|64|515000+|gpu:a100:4\ncpu|down|infinite|40|192000|(null)\n",
-        )
-        .unwrap();
-        assert_eq!((kinds[0].partition.as_str(), kinds[0].is_default), ("gpu", true));
-        assert_eq!(kinds[0].max_time.unwrap().seconds, 604_800);
-        assert_eq!(
-            (kinds[1].max_time, kinds[1].is_up, kinds[1].memory_mib),
-            (None, false, 192_000)
-        );
-        assert_eq!(parse_sinfo("gpu*|up").unwrap_err(), "gpu*|up");
     }
 }

@@ -122,6 +122,19 @@ impl JobState {
         STATES.iter().find(|(_, state)| *state == self).map_or("UNKNOWN", |(name, _)| name)
     }
 
+    /// Whether the job came to an end that nobody asked for.
+    pub fn is_failure(self) -> bool {
+        matches!(
+            self,
+            Self::Failed
+                | Self::Timeout
+                | Self::NodeFail
+                | Self::OutOfMemory
+                | Self::BootFail
+                | Self::Deadline
+        )
+    }
+
     /// Whether the job runs or is going to run.
     pub fn is_active(self) -> bool {
         matches!(

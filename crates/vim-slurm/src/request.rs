@@ -77,7 +77,7 @@ impl SlurmConfig {
         let mut warnings = Vec::new();
         let cpus = match (self.cpus_per_task, cpus_per_gpu) {
             (Cpus::Count(cpus), _) => Some(cpus),
-            (Cpus::Auto, Some(each)) if count > 0 => Some(each * count),
+            (Cpus::Auto, Some(each)) if count > 0 => Some(each.saturating_mul(count)),
             (Cpus::Auto, _) => {
                 warnings.push(
                     "slurm.cpus_per_task is \"auto\", and no site says how many cores go with a \
@@ -112,7 +112,8 @@ impl SlurmConfig {
                 hint(partition, known)
             ));
         }
-        if count > used_gpus.max(1) {
+        // Where none is used, the caller knows why.
+        if used_gpus > 0 && count > used_gpus {
             let used = if used_gpus > 1 { used_gpus.to_string() } else { "one".to_owned() };
             warnings.push(format!(
                 "slurm.gpus_per_node asks for {count} GPUs, and a run uses {used}: devices.gpus = \
@@ -170,6 +171,13 @@ impl SlurmConfig {
 }
 
 impl JobRequest {
+    /// The option of sbatch by which the job gets GPUs, if it asks for any: that of
+    /// `slurm.gpus_per_node`, or one of `slurm.extra`.
+    pub fn asks_for_gpus(&self) -> Option<String> {
+        let by_key = self.gpus.as_ref().map(|gpus| format!("--gpus-per-node={gpus}"));
+        by_key.or_else(|| self.extra.iter().find(|option| is_for_gpus(option)).cloned())
+    }
+
     fn check_site(
         &self,
         site: &str,
@@ -198,6 +206,18 @@ impl JobRequest {
             return Err(SlurmError::Unmet { key: "nodes", problem });
         }
         Ok(())
+    }
+}
+
+/// Whether an option of sbatch asks for GPUs, whole or shared.
+fn is_for_gpus(option: &str) -> bool {
+    let (name, value) = option.split_once(['=', ' ']).unwrap_or((option, ""));
+    match name {
+        "--gres" | "--tres-per-task" => ["gpu", "shard", "mps"].iter().any(|it| value.contains(it)),
+        "-G" | "--gpus" | "--gpus-per-node" | "--gpus-per-socket" | "--gpus-per-task" => {
+            value.trim() != "0"
+        }
+        _ => name.starts_with("-G"),
     }
 }
 
@@ -268,6 +288,31 @@ mod tests {
         assert_eq!(request.gpus, None);
         assert_eq!(config("").request(None, 0).unwrap().gpus, None);
         assert!(!config("on_interrupt = \"resubmit\"").request(None, 0).unwrap().requeue);
+    }
+
+    #[test]
+    fn gpus_are_asked_for_by_the_key_or_by_an_option() {
+        for (text, option) in [
+            ("", Some("--gpus-per-node=1")),
+            ("gpus_per_node = \"gpu:h100:1\"", Some("--gpus-per-node=h100:1")),
+            ("gpus_per_node = 0", None),
+            ("gpus_per_node = 0\nextra = [\"--mail-type=END\", \"-G 2\"]", Some("-G 2")),
+            ("gpus_per_node = 0\nextra = [\"--gres=gpu:a100:2\"]", Some("--gres=gpu:a100:2")),
+            ("gpus_per_node = 0\nextra = [\"--gres=nvme:1\", \"--gpus=0\"]", None),
+        ] {
+            let request = config(text).request(None, 1).unwrap();
+            assert_eq!(request.asks_for_gpus().as_deref(), option, "{text}");
+        }
+        // Where none is used, no number of used ones is said.
+        let request = config("gpus_per_node = 4").request(None, 0).unwrap();
+        assert!(!request.warnings.iter().any(|warning| warning.contains("a run uses")));
+    }
+
+    #[test]
+    fn no_number_is_too_large_to_be_refused() {
+        let config = config("account = \"x\"\ngpus_per_node = 4294967295");
+        let message = config.request(Some(&site()), 1).unwrap_err().to_string();
+        assert!(message.contains("h100:4294967295 is more than site `north`"), "{message}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use vim_config::{hint, is_variable_name};
 
 use crate::config::is_one_line;
 use crate::error::SlurmError;
-use crate::values::{Memory, TimeLimit};
+use crate::values::{Memory, TimeLimit, is_gpu_kind};
 
 /// The environment variable that names the site if `slurm.site` does not.
 const SITE_VARIABLE: &str = "VIM_TRAIN_SITE";
@@ -201,6 +201,11 @@ impl Site {
         if let Some((key, value)) = values.into_iter().find(|(_, value)| !is_one_line(value)) {
             return Err(format!("{key}: {value:?} has a line break or a zero byte"));
         }
+        let kinds = site.partitions.values().map(|limits| &limits.gpu_type);
+        let wrong = kinds.chain([&site.gpu_type]).flatten().find(|kind| !is_gpu_kind(kind));
+        if let Some(kind) = wrong {
+            return Err(format!("gpu_type: {kind:?} is no kind of GPU such as \"h100\""));
+        }
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_-.${}".contains(c);
         if let Some(folder) = site.tmpdir.as_ref().filter(|folder| !folder.chars().all(is_plain)) {
             return Err(format!("tmpdir: {folder:?} is more than a path with $VARIABLES in it"));
@@ -250,6 +255,8 @@ mod tests {
             ("env = { \"a b\" = \"c\" }", "no name of a variable"),
             ("env = { A = \"b\\nc\" }", "env: \"b\\nc\" has a line break"),
             ("partition = \"b\\nc\"", "partition: \"b\\nc\" has a line break"),
+            ("gpu_type = \"gpu\"", "gpu_type: \"gpu\" is no kind of GPU such as \"h100\""),
+            ("[partitions.short]\ngpu_type = \"gpu:h100\"", "\"gpu:h100\" is no kind of GPU"),
             ("extra = [\"--x\\nrm\"]", "extra: \"--x\\nrm\" has a line break"),
         ] {
             let problem = Site::parse(text, "x").unwrap_err();

@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::text_form::{TextForm, as_text, number};
 
-/// GPUs of a node: `"h100:4"`, or `4` of any kind.
+/// GPUs of a node: `"h100:4"`, or `4` of any kind. The `gpu:` that `--gres` has before either is
+/// left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuRequest {
     /// The kind, as the cluster calls it.
@@ -17,13 +18,19 @@ impl TextForm for GpuRequest {
     const EXPECTED: &'static str = "GPUs such as \"h100:4\" or 4";
 
     fn of_text(text: &str) -> Option<Self> {
+        let text = text.strip_prefix("gpu:").unwrap_or(text);
         let Some((kind, count)) = text.rsplit_once(':') else {
             return Some(Self { kind: None, count: text.parse().ok()? });
         };
-        let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        let is_kind = !kind.is_empty() && kind.chars().all(is_name);
-        is_kind.then_some(Self { kind: Some(kind.to_owned()), count: count.parse().ok()? })
+        let count = count.parse().ok()?;
+        is_gpu_kind(kind).then_some(Self { kind: Some(kind.to_owned()), count })
     }
+}
+
+/// Whether `word` can be a kind of GPU. `gpu` is the resource itself, and no kind of it.
+pub(crate) fn is_gpu_kind(word: &str) -> bool {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    !word.is_empty() && word.chars().all(is_name) && !word.eq_ignore_ascii_case("gpu")
 }
 
 impl fmt::Display for GpuRequest {
@@ -256,8 +263,13 @@ mod tests {
             ("2", "2"),
             ("0", "0"),
             ("a100_1g.5gb:1", "a100_1g.5gb:1"),
+            ("gpu:2", "2"),
+            ("gpu:h100:2", "h100:2"),
         ]);
-        refused::<GpuRequest>(&["h100", ":2", "h100:", "h100:-1", "h 100:2", "gpu:h100:2"]);
+        for text in ["h100", ":2", "h100:", "h100:-1", "h 100:2", "gpu", "gpu:h100", "gpu:gpu:2"] {
+            refused::<GpuRequest>(&[text]);
+        }
+        refused::<GpuRequest>(&["GPU:2", "gres:gpu:2", "gpu::2"]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use vim_run::{
     CLASSES, CONFIG, ENVIRONMENT, EXIT, ExitRecord, Found, METRICS, Opened, Resume, RunDir,
     RunError, checkpoints_in, finished,
 };
+use vim_slurm::submissions;
 
 use crate::config::{Config, Origin, dotted_values};
 use crate::error::Error;
@@ -50,10 +51,21 @@ const FREE_KEYS: [&str; 23] = [
 /// order.
 const ROUNDING_KEYS: [&str; 1] = ["train.accumulate"];
 
-/// Whether `folder` holds any file of a run.
+/// Whether `folder` holds any file of a run. A submission freezes the configuration of a run to be
+/// in its folder `slurm`, which is none.
 pub(crate) fn holds_run(folder: &Path) -> bool {
-    let names = [CONFIG, METRICS, EXIT, ENVIRONMENT];
-    names.iter().any(|name| folder.join(name).is_file()) || checkpoints_in(folder).is_dir()
+    let is_submissions = folder.ends_with(submissions::FOLDER);
+    let configured = !is_submissions && folder.join(CONFIG).is_file();
+    let names = [METRICS, EXIT, ENVIRONMENT];
+    configured
+        || names.iter().any(|name| folder.join(name).is_file())
+        || checkpoints_in(folder).is_dir()
+}
+
+/// Whether a run was submitted in `folder` to SLURM and has not begun.
+pub(crate) fn only_submitted(folder: &Path) -> bool {
+    let is_sweep = || folder.join(vim_sweep::PLAN).is_file();
+    submissions::path(folder).is_file() && !holds_run(folder) && !is_sweep()
 }
 
 /// [`RunDir::open`] for the run of the effective `config`; the recorded configuration must match.

@@ -56,7 +56,7 @@ fn every_task_of_an_array() {
 fn what_nodes_there_are() {
     let kinds = parse_sinfo(include_str!("fixtures/sinfo.txt")).unwrap();
     assert_eq!(kinds.len(), 3);
-    assert_eq!(kinds[0].gpus[0].to_string(), "h100:4");
+    assert_eq!(kinds[0].gpus.as_ref().unwrap()[0].to_string(), "h100:4");
     let config: vim_slurm::SlurmConfig =
         toml::from_str("partition = \"low\"\ntime = \"2-00:00:00\"").unwrap();
     let request = config.request(None, 1).unwrap();

@@ -1,6 +1,7 @@
 //! Selects the device of a backend. The only file with a backend's `cfg`, except the opening of
 //! CUDA's libraries.
 
+mod absent;
 pub mod cuda_libraries;
 pub mod fault;
 pub mod machine;
@@ -14,7 +15,6 @@ use strum::VariantArray;
 #[cfg(feature = "tch")]
 use crate::config::Gpus;
 use crate::config::{Backend, DevicesConfig};
-#[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
 use crate::device::machine::Machine;
 use crate::error::Error;
 pub use fault::DeviceError;
@@ -151,7 +151,7 @@ fn choose_as(config: &DevicesConfig, asked: Asked) -> Result<SelectedDevice, Err
         Backend::Cuda => cuda(config, asked),
         Backend::Wgpu => wgpu(config, asked),
         Backend::Tch => tch(config, asked),
-        Backend::Auto => match present() {
+        Backend::Auto => match present(asked)? {
             Backend::Cuda => cuda(config, asked),
             Backend::Wgpu => wgpu(config, asked),
             Backend::Cpu | Backend::Tch | Backend::Auto => Ok(cpu()),
@@ -163,14 +163,19 @@ fn cpu() -> SelectedDevice {
     SelectedDevice { device: Device::flex(), name: "cpu".into() }
 }
 
-/// The first backend of this build that has a GPU on this machine.
-fn present() -> Backend {
-    if cuda_count() > 0 {
-        Backend::Cuda
+/// The first backend of this build that has a GPU on this machine; the processor where GPUs are
+/// hidden, or where there is none and this process was given none.
+fn present(asked: Asked) -> Result<Backend, Error> {
+    let machine = Machine::this();
+    if absent::are_hidden(&machine) {
+        Ok(Backend::Cpu)
+    } else if cuda_count() > 0 {
+        Ok(Backend::Cuda)
     } else if wgpu_count() > 0 {
-        Backend::Wgpu
+        Ok(Backend::Wgpu)
     } else {
-        Backend::Cpu
+        absent::may_be(&machine, asked.backend, asked.cpu)?;
+        Ok(Backend::Cpu)
     }
 }
 
@@ -213,7 +218,8 @@ pub(crate) fn of_ranks(
     count: usize,
     flag: &str,
 ) -> Result<Vec<Option<usize>>, Error> {
-    let backend = if config.backend == Backend::Auto { present() } else { config.backend };
+    let backend =
+        if config.backend == Backend::Auto { present(BY_CONFIG)? } else { config.backend };
     match backend {
         Backend::Cuda => {}
         Backend::Cpu => return Ok(vec![None; count]),
@@ -268,12 +274,12 @@ fn one_gpu(
     visible: usize,
 ) -> Result<usize, Error> {
     match config.gpus.numbers(visible)[..] {
-        _ if visible == 0 => Err(DeviceError::Unavailable(format!(
-            "{}: no {backend} GPU on this machine{}: use {}",
-            asked.backend,
-            no_driver(backend),
-            asked.cpu
-        )).into()),
+        _ if visible == 0 => {
+            let why = absent::no_driver(&Machine::this()).filter(|_| backend != "wgpu");
+            let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+            let no_gpu = format!("no {backend} GPU on this machine{why}: use {}", asked.cpu);
+            Err(DeviceError::Unavailable(format!("{}: {no_gpu}", asked.backend)).into())
+        }
         [number] if number < visible => Ok(number),
         [number, ..] if backend == "CUDA" && number < visible => Ok(number),
         [number] => Err(DeviceError::Unavailable(format!(
@@ -286,16 +292,6 @@ fn one_gpu(
             asked.gpus,
             several.len()
         )).into()),
-    }
-}
-
-/// A possible reason for the missing GPU.
-#[cfg(any(feature = "cuda", feature = "wgpu", feature = "tch"))]
-fn no_driver(backend: &str) -> &'static str {
-    if backend != "wgpu" && cuda_libraries::driver(&Machine::this()).is_none() {
-        " (its driver's libcuda.so.1 is not found: ask SLURM for a GPU by --gpus=1, start Apptainer with --nv)"
-    } else {
-        ""
     }
 }
 

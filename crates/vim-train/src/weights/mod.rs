@@ -42,6 +42,12 @@ pub enum WeightsError {
         nearest: Option<String>,
     },
 
+    /// The run was submitted to SLURM, and has not begun.
+    #[error(
+        "{0} is a run that was submitted to SLURM and has not begun: `vim-train slurm status {0}` says how its job is"
+    )]
+    NotBegun(String),
+
     /// `best` or `last`, and no run at hand.
     #[error(
         "`{which}` is a checkpoint of a run, and no run is given: write RUN/checkpoints/{which}"

@@ -10,7 +10,7 @@ use vim_torch::ReadError;
 use super::WeightsError;
 use crate::config::nearest;
 use crate::error::Error;
-use crate::run_folder::holds_run;
+use crate::run_folder::{holds_run, only_submitted};
 
 /// Weights or a run, as found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,15 +34,19 @@ impl Place {
     ///
     /// # Errors
     ///
-    /// [`WeightsError::NotFound`] and [`WeightsError::NoRun`]; [`WeightsError::Unreadable`] for a
-    /// missing file with the extension of weights.
+    /// [`WeightsError::NotFound`], [`WeightsError::NotBegun`] and [`WeightsError::NoRun`];
+    /// [`WeightsError::Unreadable`] for a missing file with the extension of weights.
     pub fn find(name: &Path, root: &Path, at_hand: Option<&Path>) -> Result<Self, Error> {
         let selection = selection(name);
         if let (Some(selection), Some(run)) = (selection, at_hand) {
             return Ok(Self::Run(run.to_owned(), selection));
         }
-        if let Some(found) = [name.to_owned(), root.join(name)].iter().find_map(|at| Self::at(at)) {
+        let places = [name.to_owned(), root.join(name)];
+        if let Some(found) = places.iter().find_map(|at| Self::at(at)) {
             return Ok(found);
+        }
+        if let Some(folder) = places.iter().find(|at| only_submitted(at)) {
+            return Err(WeightsError::NotBegun(folder.display().to_string()).into());
         }
         let shown = name.display().to_string();
         if selection.is_some() {

@@ -28,7 +28,15 @@ fn a_task_is_a_node_with_a_run_on_each_gpu() {
     let study = Study::new();
     let gpus = ["devices.backend=cuda", "slurm.gpus_per_node=h100:3", "sweep.max_parallel=7"];
     let output = dry_run(&study, &gpus);
-    assert_says(&output, 0, &["task 0: runs 0-2\n", "packs-from-0-1.sh"]);
+    // A build without CUDA shows the script all the same.
+    let code = if cfg!(feature = "cuda") { 0 } else { 69 };
+    assert_says(&output, code, &["task 0: runs 0-2\n", "packs-from-0-1.sh"]);
+    let refusals =
+        stderr(&output).matches("error: devices.backend: this build has no cuda").count();
+    assert_eq!(refusals, usize::from(code != 0), "{}", stderr(&output));
+    // Packs need CUDA, whatever else this build has.
+    let auto = dry_run(&Study::new(), &["devices.backend=auto", gpus[1]]);
+    assert_code(&auto, code);
     assert!(!stderr(&output).contains("a run uses one"), "{}", stderr(&output));
     let lines = ["#SBATCH --gpus-per-node=h100:3", "#SBATCH --array=0-1%2", "#SBATCH --nodes=1"];
     assert_lines(&stdout(&output), &lines);
@@ -41,7 +49,7 @@ fn a_task_is_a_node_with_a_run_on_each_gpu() {
     assert!(stdout(&output).trim_end().ends_with(&command), "{}", stdout(&output));
     assert!(!lists.exists(), "nothing is written");
     let two = dry_run(&study, &[gpus[0], gpus[1], "sweep.per_node=2"]);
-    assert_says(&two, 0, &["task 0: runs 0-1\n", "task 1: runs 2-3\n"]);
+    assert_says(&two, code, &["task 0: runs 0-1\n", "task 1: runs 2-3\n"]);
     for (more, text) in [
         (&[][..], "set sweep.per_node, the runs of a node"),
         (&["devices.backend=cuda"], "set sweep.per_node, the runs of a node"),

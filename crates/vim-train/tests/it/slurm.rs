@@ -12,8 +12,8 @@ use tempfile::TempDir;
 use vim_slurm::{Event, EventKind, JobId};
 
 use crate::support::{
-    Bench, assert_code, assert_lines, assert_says, path_from, repository, send, set, stderr,
-    stdout, vim_train, write, write_program,
+    Bench, assert_code, assert_lines, assert_says, parsed, path_from, read_json, repository, send,
+    set, stderr, stdout, vim_train, write, write_program,
 };
 
 /// Slow enough to be hit at a step: one thread, and a wider model.
@@ -240,4 +240,174 @@ fn what_cannot_be_submitted_is_one_line() {
     let mut logs = vim_train(&["slurm", "logs", "nothing", "--root"]);
     let output = logs.arg(bench.folder("")).output().unwrap();
     assert_says(&output, 65, &["nothing is neither the folder nor the name"]);
+}
+
+/// SLURM's commands on a cluster of one node with GPUs of two kinds; `calls.txt` has what was
+/// submitted. A line of sinfo that nobody needs cannot be read.
+fn cluster() -> TempDir {
+    let bin = tempfile::tempdir().unwrap();
+    let calls = bin.path().join("calls.txt");
+    for (name, script) in [
+        (
+            "sinfo",
+            "echo 'gpu*|up|1-00:00:00|1K|500000|gpu:turing:1,gpu:ampere:3|1'\necho 'old|down|n/a|?|N/A|gpu:k80:?|'",
+        ),
+        ("scontrol", "echo 'MaxArraySize = 1001'"),
+        (
+            "sbatch",
+            &format!(
+                "case $1 in --version) echo slurm 23.02.7 ;; --test-only) echo 'sbatch: Job 1 to start' >&2 ;; *) echo \"$*\" >> '{}'; echo 12 ;; esac",
+                calls.display()
+            ),
+        ),
+    ] {
+        write_program(&bin.path().join(name), script);
+    }
+    bin
+}
+
+/// As [`slurm`], on that cluster.
+fn slurm_on(bin: &TempDir, bench: &Bench, what: &[&str], sets: &[&str]) -> Output {
+    let root = format!("run.root={}", bench.folder("").display());
+    let mut command = vim_train(&[&["slurm"], what].concat());
+    command.arg(repository("configs/debug.toml"));
+    command.args(set(&[&[&*root, "slurm.time=1:00:00"][..], sets].concat()));
+    command.env("PATH", path_from(bin.path())).output().unwrap()
+}
+
+#[test]
+fn gpus_that_this_build_cannot_use_are_not_asked_for() {
+    let (cuda, wgpu, tch) = (cfg!(feature = "cuda"), cfg!(feature = "wgpu"), cfg!(feature = "tch"));
+    for (sets, backend, can) in [
+        (&["devices.backend=auto"][..], "cuda", cuda || wgpu),
+        (&["devices.backend=cuda"], "cuda", cuda),
+        (&["devices.backend=wgpu"], "wgpu", wgpu),
+        (&["devices.backend=tch"], "tch", tch),
+        // Only CUDA trains on several.
+        (&["devices.gpus=2"], "cuda", cuda),
+        (&["devices.gpus=all", "slurm.gpus_per_node=4"], "cuda", cuda),
+        (&["slurm.gpus_per_node=0", "slurm.extra=[\"--gres=gpu:1\"]"], "cuda", cuda || wgpu),
+        (&["slurm.gpus_per_node=0", "devices.gpus=2"], "cuda", cuda),
+        (&["slurm.gpus_per_node=0"], "", true),
+    ] {
+        let (bench, bin) = (Bench::new(), cluster());
+        let said =
+            format!("devices.backend: this build has no {backend}, and the job runs this build");
+        for (what, code) in
+            [(&["submit", "--dry-run"][..], 69), (&["submit"], 69), (&["script"], 0)]
+        {
+            let output = slurm_on(&bin, &bench, what, sets);
+            assert_code(&output, if can { 0 } else { code });
+            let lines = |start: &str| {
+                stderr(&output).lines().filter(|line| line.starts_with(start)).count()
+            };
+            let start = if code == 0 { "warning: " } else { "error: " };
+            assert_eq!(lines(&format!("{start}{said}")), usize::from(!can), "{sets:?}");
+            assert_eq!(lines("error: "), usize::from(!can && code != 0), "{}", stderr(&output));
+        }
+        // What is refused leaves nothing behind.
+        assert_eq!(bin.path().join("calls.txt").exists(), can, "{sets:?}");
+        assert_eq!(bench.folder("debug-zoh-s0").exists(), can, "{sets:?}");
+    }
+}
+
+#[test]
+fn the_processor_is_a_wish_and_idle_gpus_are_said() {
+    let (bench, bin) = (Bench::new(), cluster());
+    let sets = ["devices.backend=cpu", "slurm.gpus_per_node=gpu:4", "slurm.cpus_per_task=1024"];
+    for subcommand in ["script", "submit"] {
+        let output = slurm_on(&bin, &bench, &[subcommand], &sets);
+        let idle = "warning: devices.backend = \"cpu\" leaves the GPUs of the job idle (--gpus-per-node=4): ";
+        assert_says(&output, 0, &[idle]);
+        assert_eq!(stderr(&output).matches("warning: ").count(), 1, "{}", stderr(&output));
+    }
+    let more = slurm_on(&bin, &bench, &["script"], &["devices.backend=cpu", sets[2]]);
+    assert_eq!((more.status.code(), stderr(&more).as_str()), (Some(0), ""));
+    let five =
+        slurm_on(&bin, &bench, &["submit"], &["run.name=five", sets[0], "slurm.gpus_per_node=5"]);
+    assert_says(&five, 78, &["5 is more than a node of partition `gpu` has: turing:1, ampere:3"]);
+    // The resource itself is no kind of GPU.
+    let text = stdout(&slurm_on(&bin, &bench, &["script"], &["slurm.gpus_per_node=gpu:h100:2"]));
+    assert_lines(&text, &["#SBATCH --gpus-per-node=h100:2"]);
+}
+
+#[test]
+fn auto_takes_the_processor_only_where_no_gpu_was_given() {
+    let bench = Bench::new();
+    let train = |name: &str, backend: &str, variables: &[(&str, &str)]| {
+        let backend = format!("devices.backend={backend}");
+        let mut command = bench.command("train", name, &["--steps", "1", "--set", &backend]);
+        // No GPU of the machine is found.
+        command.env("VK_DRIVER_FILES", "/no/such").env("VK_ICD_FILENAMES", "/no/such");
+        command.env("CUDA_VISIBLE_DEVICES", "99").envs(variables.iter().copied()).output().unwrap()
+    };
+    let given = ("SLURM_GPUS_ON_NODE", "1");
+    let output = train("given", "auto", &[given]);
+    let said =
+        "devices.backend: auto finds no GPU, and SLURM_GPUS_ON_NODE=1 says that there is one: ";
+    assert_says(&output, 69, &[said, "; or use devices.backend=cpu"]);
+    assert_eq!(stderr(&output).matches("error: ").count(), 1, "{}", stderr(&output));
+    assert_says(
+        &train("seen", "auto", &[]),
+        69,
+        &["CUDA_VISIBLE_DEVICES=99 says that there is one"],
+    );
+    for (name, backend, list) in
+        [("hidden", "auto", ""), ("none", "auto", "-1"), ("cpu", "cpu", "0")]
+    {
+        assert_code(&train(name, backend, &[given, ("CUDA_VISIBLE_DEVICES", list)]), 0);
+        let recorded = read_json(bench.folder(name).join("env.json"));
+        assert!(recorded["backend"].as_str().unwrap().starts_with("cpu"), "{recorded}");
+    }
+}
+
+#[test]
+fn a_job_that_failed_before_its_run_began_says_why() {
+    let bench = Bench::new();
+    let played = Played::new(&job("FAILED", "NonZeroExitCode", 0, "NodeList=n1"), 0);
+    let (run, output) = (bench.folder("early"), bench.folder("early/slurm/early-7.out"));
+    // What a submission leaves, and a job that ended at once.
+    write(&run.join("slurm/config.toml"), "[run]\nname = \"early\"\n");
+    let submission = format!(
+        "{{\"job\":\"7\",\"submitted\":\"then\",\"script\":\"job.sh\",\"output\":\"{}\"}}\n",
+        output.display()
+    );
+    write(&run.join("slurm/jobs.jsonl"), submission);
+    write(
+        &output,
+        "error: devices.backend: this build has no cuda\nsrun: error: n1: task 0: Exited with exit code 69\n",
+    );
+    let root = bench.folder("").display().to_string();
+    let asked = |what: &[&str]| {
+        let mut command = vim_train(what);
+        command.args(["--root", &root]).env("PATH", path_from(played.folder.path()));
+        command.output().unwrap()
+    };
+    let why = "devices.backend: this build has no cuda";
+    assert_eq!(stderr(&asked(&["slurm", "status"])), format!("early: {why}\n"));
+    assert_eq!(parsed(&asked(&["slurm", "status", "early", "--json"]))[0]["error"], why);
+    // The run is listed by its name, and what is in its folder is no run.
+    let list = parsed(&vim_train(&["runs", "list", &root, "--json"]).output().unwrap());
+    let names: Vec<&str> =
+        list.as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["early"]);
+    assert!(list[0]["problems"].to_string().contains("vim-train slurm status"), "{list}");
+    let shown = format!("{} is a run that was submitted to SLURM and has not begun", run.display());
+    assert_says(&asked(&["runs", "show", "early"]), 65, &[&shown]);
+    // SLURM has forgotten it.
+    let forgets = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1";
+    write_program(&played.at("scontrol"), forgets);
+    assert_eq!(stderr(&asked(&["slurm", "status"])), format!("early: {why}\n"));
+    // It never started.
+    fs::remove_file(&output).unwrap();
+    assert_eq!(stderr(&asked(&["slurm", "status"])), "");
+    let played = Played::new(&job("FAILED", "JobLaunchFailure", 0, ""), 0);
+    let mut status = vim_train(&["slurm", "status", "--root", &root]);
+    let output = status.env("PATH", path_from(played.folder.path())).output().unwrap();
+    assert_says(&output, 0, &["early: its job left no output in "]);
+    // A job that runs has not failed.
+    let active = Played::new(&job("RUNNING", "None", 0, ""), 0);
+    let mut status = vim_train(&["slurm", "status", "--root", &root]);
+    let output = status.env("PATH", path_from(active.folder.path())).output().unwrap();
+    assert_eq!(stderr(&output), "");
 }

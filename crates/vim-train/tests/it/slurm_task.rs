@@ -126,6 +126,27 @@ fn the_status_of_a_task_is_its_jobs_and_its_runs() {
 }
 
 #[test]
+fn why_a_task_failed_is_the_error_in_its_output() {
+    let submitted = Submitted::new();
+    let said = |args: &[&str]| {
+        let output = submitted.slurm("status", args);
+        assert_code(&output, 0);
+        stderr(&output)
+    };
+    let absent = said(&["study", "--task", "4"]);
+    assert!(absent.starts_with("study/zoh-s4: its job left no output in "), "{absent}");
+    assert_eq!(said(&["study"]), "");
+    let text =
+        "error: data.path: /x is not here\nsrun: error: n1: task 0: Exited with exit code 65\n";
+    submitted.write("study/slurm/study-8_1.out", text);
+    assert_eq!(said(&["study", "--task", "4"]), "study/zoh-s4: data.path: /x is not here\n");
+    assert_eq!(said(&["study"]), "study: job 8_1: data.path: /x is not here\n");
+    // A task that runs has not failed.
+    submitted.write("study/slurm/study-7_1.out", text);
+    assert_eq!(said(&["study", "--task", "1"]), "");
+}
+
+#[test]
 fn a_task_is_cancelled_and_requeued_alone() {
     let submitted = Submitted::new();
     for (what, task, shown, said) in [

@@ -18,10 +18,17 @@ pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// `vim-train` with these arguments, whatever the environment says of kernels and sites.
+/// `vim-train` with these arguments, whatever the environment says of kernels and sites, and of
+/// GPUs that the build does not use.
 pub(crate) fn vim_train(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vim-train"));
     command.args(args).env_remove(KERNEL_VARIABLE).env_remove("VIM_TRAIN_SITE");
+    if !cfg!(feature = "cuda") {
+        let gpus = ["SLURM_GPUS_ON_NODE", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS"];
+        gpus.into_iter().chain(["CUDA_VISIBLE_DEVICES"]).for_each(|name| {
+            command.env_remove(name);
+        });
+    }
     command
 }
 

@@ -286,7 +286,7 @@ error: 2 of 2 runs of x.toml cannot be trained (listed above): nothing was plann
     // A site without the partition.
     (
         &[
-            ("x.toml", "[model]\nimage_size = 32\npatch_size = 8\n[slurm]\nsite = \"site.toml\"\ntime = \"1:00:00\"\n"),
+            ("x.toml", "[model]\nimage_size = 32\npatch_size = 8\n[slurm]\nsite = \"site.toml\"\ntime = \"1:00:00\"\ncpus_per_task = 4\ngpus_per_node = 0\n"),
             ("site.toml", "partition = \"gpu-long\"\ncpus_per_gpu = 4\n"),
             SBATCH,
             SCONTROL,
@@ -299,7 +299,7 @@ error: 2 of 2 runs of x.toml cannot be trained (listed above): nothing was plann
         &[
             (
                 "x.toml",
-                "[model]\nimage_size = 32\npatch_size = 8\n[slurm]\nsite = \"site.toml\"\ntime = \"1:00:00\"\npartition = \"gup\"\n",
+                "[model]\nimage_size = 32\npatch_size = 8\n[slurm]\nsite = \"site.toml\"\ntime = \"1:00:00\"\npartition = \"gup\"\ncpus_per_task = 4\ngpus_per_node = 0\n",
             ),
             ("site.toml", "cpus_per_gpu = 4\n[partitions.gpu]\nmax_gpus = 1\n"),
             SBATCH,

@@ -18,7 +18,7 @@ use vim_run::{
 use super::history::{Best, History};
 use crate::config::{Config, dotted, upgrade};
 use crate::output::as_shown;
-use crate::run_folder::holds_run;
+use crate::run_folder::{holds_run, only_submitted};
 
 /// A run as `runs list` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -144,6 +144,9 @@ fn read_config(
             let missing = error.kind() == std::io::ErrorKind::NotFound;
             problems.push(match (missing, holds_run(folder)) {
                 (true, true) => format!("{CONFIG} is missing"),
+                (true, false) if only_submitted(folder) => {
+                    "not begun: `vim-train slurm status` says how its job is".to_owned()
+                }
                 (true, false) => format!("no run: no {CONFIG}, no {METRICS}, no checkpoints"),
                 (false, _) => format!("{CONFIG} cannot be read: {error}"),
             });

@@ -1,6 +1,6 @@
 //! `vim-train slurm logs`.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -12,6 +12,7 @@ use vim_slurm::{Client, JobId};
 
 use super::TaskArg;
 use super::names::{self, Submitted};
+use super::words::output_of_task;
 use crate::commands::sweep::{Tasks, log_of, run_name};
 use crate::error::Error;
 
@@ -106,8 +107,9 @@ fn copy(file: &mut File, path: &Path) -> Result<bool, Error> {
     }
 }
 
+/// The output of a job.
 #[derive(Debug)]
-struct Output {
+pub(super) struct Output {
     job: JobId,
     place: Place,
 }
@@ -115,16 +117,13 @@ struct Output {
 #[derive(Debug)]
 enum Place {
     File(PathBuf),
-    /// The output of a task: the job's name precedes this suffix.
-    Ending {
-        folder: PathBuf,
-        ending: String,
-    },
+    /// The output of the task of a sweep in this folder.
+    Task(PathBuf),
 }
 
 impl Output {
     /// The output of the last submission, or of the newest task for run number `run` of a sweep.
-    fn of(submitted: &Submitted, run: Option<u32>) -> Result<Self, Error> {
+    pub(super) fn of(submitted: &Submitted, run: Option<u32>) -> Result<Self, Error> {
         let (name, last) = (&submitted.name, submitted.last());
         match (run, &last.output, &last.array) {
             (None, Some(path), None) => {
@@ -150,29 +149,24 @@ impl Output {
                     let path = log_of(&submitted.folder, run as usize, &run_name);
                     return Ok(Self { job, place: Place::File(path) });
                 }
-                let ending = format!("-{job}.out");
-                let place = Place::Ending { folder: submitted.folder.join(FOLDER), ending };
-                Ok(Self { job, place })
+                Ok(Self { job, place: Place::Task(submitted.folder.clone()) })
             }
         }
     }
 
     /// The output file's present or future path.
-    fn path(&self) -> PathBuf {
+    pub(super) fn path(&self) -> PathBuf {
         match &self.place {
             Place::File(path) => path.clone(),
-            Place::Ending { folder, ending } => {
-                let files = fs::read_dir(folder).into_iter().flatten().flatten();
-                let mut paths = files.map(|entry| entry.path());
-                let found = paths.find(|path| path.to_string_lossy().ends_with(ending));
-                found.unwrap_or_else(|| folder.join(format!("*{ending}")))
-            }
+            Place::Task(folder) => output_of_task(folder, self.job),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use vim_slurm::submissions::Submission;
 
     use super::*;

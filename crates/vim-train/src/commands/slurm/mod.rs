@@ -6,6 +6,7 @@ mod names;
 pub(super) mod request;
 mod status;
 mod submit;
+pub(super) mod words;
 
 use clap::{Args, Subcommand};
 use vim_slurm::{Site, SlurmError};

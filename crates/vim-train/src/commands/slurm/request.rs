@@ -3,6 +3,7 @@
 use vim_slurm::{JobRequest, Site, SiteSearch};
 
 use crate::config::{Backend, Config, ConfigError, Gpus, Problem};
+use crate::device::{DeviceError, backends};
 use crate::error::Error;
 
 /// The site of a configuration, and the job request of one run there.
@@ -16,11 +17,72 @@ pub(crate) fn site_and_request(config: &Config) -> Result<(Option<Site>, JobRequ
         (Backend::Auto | Backend::Cuda, Gpus::All) => {
             config.slurm.gpus_per_node.as_ref().map_or(1, |asked| asked.count as usize)
         }
-        (Backend::Wgpu | Backend::Tch, _) => 1,
+        (Backend::Wgpu, _) | (Backend::Tch, Gpus::List(_)) => 1,
+        (Backend::Tch, Gpus::Count(_) | Gpus::All) => 0,
     };
     let used_gpus = u32::try_from(used_gpus).unwrap_or(u32::MAX);
-    let request = config.slurm.request(site.as_ref(), used_gpus)?;
+    let mut request = config.slurm.request(site.as_ref(), used_gpus)?;
+    warn_of_backend(config, &mut request);
     Ok((site, request))
+}
+
+/// Warns of a wish for the processor beside a request for GPUs, and of the reverse.
+fn warn_of_backend(config: &Config, request: &mut JobRequest) {
+    let warning = match (config.devices.backend, request.asks_for_gpus()) {
+        (Backend::Cpu, Some(option)) => format!(
+            "devices.backend = \"cpu\" leaves the GPUs of the job idle ({option}): request none, or \
+             leave the backend to \"auto\""
+        ),
+        (Backend::Cuda, None) => {
+            "devices.backend = \"cuda\", and the job requests no GPU: it fails on a node without one"
+                .to_owned()
+        }
+        (Backend::Auto | Backend::Cpu | Backend::Cuda | Backend::Wgpu | Backend::Tch, _) => return,
+    };
+    request.warnings.push(warning);
+}
+
+/// Checks that this build can train `config` on what its job requests; `is_packed`: runs side by
+/// side have one of CUDA's GPUs each.
+///
+/// # Errors
+///
+/// What the job would say once it runs, or would not say as it trains on the processor.
+pub(crate) fn check_build(
+    config: &Config,
+    request: &JobRequest,
+    is_packed: bool,
+) -> Result<(), Error> {
+    let asked = request.asks_for_gpus();
+    let is_several = match &config.devices.gpus {
+        Gpus::All => request.gpus.as_ref().is_some_and(|gpus| gpus.count > 1),
+        Gpus::Count(count) => *count > 1,
+        Gpus::List(numbers) => numbers.len() > 1,
+    };
+    let has = |backend| backends().contains(&backend);
+    // The CPU is in every build; wgpu drives one GPU.
+    let needed = match config.devices.backend {
+        Backend::Auto if asked.is_none() && !is_several => Backend::Cpu,
+        Backend::Auto if has(Backend::Wgpu) && !is_several && !is_packed => Backend::Wgpu,
+        Backend::Auto => Backend::Cuda,
+        named @ (Backend::Cpu | Backend::Cuda | Backend::Wgpu | Backend::Tch) => named,
+    };
+    if !has(needed) {
+        let asked = asked.map_or_else(String::new, |option| format!(" and gives it {option}"));
+        return Err(DeviceError::Unavailable(format!(
+            "devices.backend: this build has no {needed}, and the job runs this build{asked}: build \
+             it with --features {needed}, or set devices.backend=cpu"
+        ))
+        .into());
+    }
+    let on_processor = matches!(config.devices.gpus, Gpus::All | Gpus::Count(_));
+    if let (Backend::Tch, true, Some(value)) = (config.devices.backend, on_processor, asked) {
+        let other = "devices.backend = \"tch\"".to_owned();
+        let reason = "LibTorch computes on the processor unless devices.gpus lists a GPU, as [0]";
+        let problem = Problem::Conflict { value, other, reason: reason.to_owned() };
+        return Err(ConfigError::new("slurm.gpus_per_node", problem).into());
+    }
+    Ok(())
 }
 
 /// The site, the job request of a whole node on which runs of `config` train side by side, each on
@@ -52,7 +114,11 @@ pub(crate) fn node_request(config: &Config) -> Result<(Option<Site>, JobRequest,
         }
         (Backend::Cpu | Backend::Wgpu | Backend::Tch, ..) | (_, None, None) => 0,
     };
-    let request = config.slurm.request(site.as_ref(), gpus)?;
+    // Of those that are asked for, wgpu's runs share the first.
+    let shared = config.slurm.gpus_per_node.as_ref().map_or(0, |asked| asked.count.min(1));
+    let used = if config.devices.backend == Backend::Wgpu { shared } else { gpus };
+    let mut request = config.slurm.request(site.as_ref(), used)?;
+    warn_of_backend(config, &mut request);
     Ok((site, request, gpus))
 }
 

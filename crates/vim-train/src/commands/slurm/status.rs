@@ -2,20 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
+use vim_run::printable;
 use vim_slurm::{Client, Job, JobId};
 
 use super::TaskArg;
+use super::logs::Output;
 use super::names::{self, Submitted};
+use super::words::{last_words, output_of_task};
 use crate::commands::runs::{Run, Status, steps};
 use crate::commands::sweep::{SweepProgress, progress, run_name};
 use crate::error::Error;
 use crate::output::{as_shown, columns, print, print_json};
+use crate::run_folder::holds_run;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,7 +29,7 @@ Examples:
   vim-train slurm status --watch               again every 10 seconds, until all have ended
 
 The run's folder says how far a run is and how it ended; SLURM says what its job is at, and forgets it
-minutes after its end.";
+minutes after its end. Below the table is why a job failed, by the end of its output.";
 
 /// How often `--watch` looks.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -60,6 +64,9 @@ struct JobRow {
     restarts: Option<u32>,
     node: Option<String>,
     exit_code: Option<u8>,
+    /// Why the job failed, or ended before its run began, by the end of its output; of an array's
+    /// tasks the first that failed.
+    error: Option<String>,
     /// Whether the job runs or is pending.
     is_active: bool,
     /// The run's status according to its folder; a sweep has `runs` in its place.
@@ -87,6 +94,11 @@ pub(super) fn run(args: &StatusArgs) -> Result<(), Error> {
             print("\x1b[2J\x1b[H")?;
         }
         print(&table(&rows))?;
+        for row in &rows {
+            if let Some(error) = &row.error {
+                eprintln!("{}: {}", row.name, printable(error));
+            }
+        }
         if !args.watch || rows.iter().all(|row| !row.is_active) {
             return Ok(());
         }
@@ -111,9 +123,19 @@ fn rows(args: &StatusArgs, client: &Client) -> Result<Vec<JobRow>, Error> {
 impl JobRow {
     /// A run, or a sweep with all of its tasks.
     fn of(submitted: &Submitted, client: &Client) -> Result<Self, Error> {
-        let job = submitted.last().job;
-        let jobs = client.jobs(&[job])?.into_values().collect();
-        let row = Self::new(submitted.name.clone(), submitted.folder.clone(), job, jobs);
+        let last = submitted.last();
+        let jobs: Vec<Job> = client.jobs(&[last.job])?.into_values().collect();
+        let error = if last.array.is_some() {
+            let mut failed = jobs.iter().filter(|job| job.state.is_failure());
+            failed.find_map(|job| {
+                let words = last_words(&output_of_task(&submitted.folder, job.id))?;
+                Some(format!("job {}: {words}", job.id))
+            })
+        } else {
+            why_ended(&jobs, &submitted.folder, Output::of(submitted, None).ok())
+        };
+        let row = Self::new(submitted.name.clone(), submitted.folder.clone(), last.job, jobs);
+        let row = Self { error, ..row };
         Ok(match progress(&submitted.folder)? {
             Some(SweepProgress { states, step, total_steps }) => {
                 Self { run: None, runs: states, step: Some(step), total_steps, ..row }
@@ -126,9 +148,11 @@ impl JobRow {
     fn of_task(submitted: &Submitted, run: u32, client: &Client) -> Result<Self, Error> {
         let (job, _) = submitted.task(run)?;
         let name = run_name(&submitted.folder, run)?;
-        let jobs = names::known(client, job)?.into_iter().collect();
+        let jobs: Vec<Job> = names::known(client, job)?.into_iter().collect();
         let folder = submitted.folder.join(&name);
-        Ok(Self::new(format!("{}/{name}", submitted.name), folder, job, jobs))
+        let error = why_ended(&jobs, &folder, Output::of(submitted, Some(run)).ok());
+        let row = Self::new(format!("{}/{name}", submitted.name), folder, job, jobs);
+        Ok(Self { error, ..row })
     }
 
     fn new(name: String, folder: PathBuf, job: JobId, jobs: Vec<Job>) -> Self {
@@ -150,6 +174,7 @@ impl JobRow {
             exit_code: only
                 .filter(|job| !job.state.is_active())
                 .and_then(|job| Some(job.exit_code?.code)),
+            error: None,
             is_active: jobs.iter().any(|job| job.state.is_active()),
             run: Some(run.status),
             runs: BTreeMap::new(),
@@ -157,6 +182,24 @@ impl JobRow {
             total_steps: run.total_steps,
         }
     }
+}
+
+/// Why the only one of `jobs` failed, or why one that SLURM has forgotten, with the run in
+/// `folder`, never began it.
+fn why_ended(jobs: &[Job], folder: &Path, output: Option<Output>) -> Option<String> {
+    let (has_failed, is_over) = match jobs {
+        [job] => (job.state.is_failure(), !job.state.is_active()),
+        _ => (false, jobs.is_empty()),
+    };
+    if !has_failed && (!is_over || holds_run(folder)) {
+        return None;
+    }
+    let path = output?.path();
+    let absent = || {
+        let said = format!("its job left no output in {}: it did not start", path.display());
+        has_failed.then_some(said)
+    };
+    last_words(&path).or_else(absent)
 }
 
 fn table(rows: &[JobRow]) -> String {

@@ -14,7 +14,7 @@ use vim_slurm::{BatchScript, Client, CommandWord, JobId, JobState, Site, SlurmCo
 use super::names::JobError;
 use super::placed;
 use crate::args::Overrides;
-use crate::commands::slurm::request::{say_warnings, site_and_request};
+use crate::commands::slurm::request::{check_build, say_warnings, site_and_request};
 use crate::commands::train::preflight;
 use crate::config::{Config, Loaded};
 use crate::error::Error;
@@ -29,15 +29,16 @@ Examples:
   vim-train slurm submit configs/debug.toml --wait             until it ends; its exit code is this command's
 
 What can be wrong is found before sbatch: the configuration, a batch of more images than there are,
-a run in the folder that it does not fit, and what the partition's nodes do not have. Data that are
-not on this machine are warned of: they may be on the node. The job's number goes to stdout.";
+a run in the folder that it does not fit, GPUs that this build cannot use, and what the partition's
+nodes do not have. Data that are not on this machine are warned of: they may be on the node. The job's number goes to stdout.";
 
 const SCRIPT_EXAMPLES: &str = "\
 Examples:
   vim-train slurm script configs/vim_tiny_cifar100.toml
   vim-train slurm script configs/vim_tiny_cifar100.toml --set slurm.gpus_per_node=h100:1 > job.sh
 
-It runs the configuration that submit freezes in the run's folder. No cluster is asked.";
+It runs the configuration that submit freezes in the run's folder. No cluster is asked, and GPUs that
+this build cannot use are warned of alone: the job may run another.";
 
 /// Polling interval of an awaited job.
 const POLL: Duration = Duration::from_secs(5);
@@ -81,6 +82,10 @@ pub(crate) struct ScriptArgs {
 pub(super) fn script(args: &ScriptArgs) -> Result<(), Error> {
     let plan = JobPlan::new(Config::load(&args.config, &args.overrides.set)?, None)?;
     say_warnings(&plan.script.request.warnings);
+    // The user may put another build into the script.
+    if let Err(error) = plan.check_build() {
+        say_warnings([&error.to_string()]);
+    }
     print(&plan.script.render()?)
 }
 
@@ -100,6 +105,7 @@ pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
     if args.dry_run {
         return dry_run(&plan, &loaded, &client);
     }
+    plan.check_build()?;
     client.check()?;
     check_not_queued(&plan, &client, args.after.as_deref())?;
     say_warnings(&check_request(&plan, &loaded, &client)?);
@@ -133,6 +139,7 @@ fn dry_run(plan: &JobPlan, loaded: &Loaded, client: &Client) -> Result<(), Error
     eprintln!("would write {}", frozen(&plan.folder).display());
     eprintln!("would write and submit {}", plan.script_path().display());
     print(&plan.script.render()?)?;
+    plan.check_build()?;
     client.check()?;
     say_warnings(&check_request(plan, loaded, client)?);
     eprintln!("{}", client.test_only(&plan.script)?);
@@ -230,6 +237,10 @@ impl JobPlan {
             command: words.map(|word: &Path| CommandWord::from(word.to_string_lossy())).into(),
         };
         Ok(Self { config, folder, site, script })
+    }
+
+    fn check_build(&self) -> Result<(), Error> {
+        check_build(&self.config, &self.script.request, false)
     }
 
     fn script_path(&self) -> PathBuf {

@@ -15,6 +15,7 @@ use vim_sweep::{
 
 use super::{SweepRunError, Tasks, WhichArgs};
 use crate::commands::runs::{Evaluated, Run, Status};
+use crate::commands::slurm::words::{last_words, output_of_task};
 use crate::config::{ConfigError, Loaded, canonical, dotted};
 use crate::error::Error;
 use crate::run_folder::holds_run;
@@ -254,7 +255,7 @@ pub(super) fn outcomes_with_jobs(sweep: &Sweep) -> Vec<RunOutcome> {
     });
     for run in &mut outcomes {
         if let Some(task) = known.get(&run.index) {
-            merge(run, task);
+            merge(run, task, &sweep.folder);
         }
     }
     outcomes
@@ -294,8 +295,8 @@ fn by_index(submissions: &[Submission], found: BTreeMap<JobId, Job>) -> BTreeMap
     newest
 }
 
-/// The state of a run from its job and its folder.
-fn merge(run: &mut RunOutcome, TaskJob { job, is_packed }: &TaskJob) {
+/// The state of a run from its job and its folder, in the sweep's `folder`.
+fn merge(run: &mut RunOutcome, TaskJob { job, is_packed }: &TaskJob, folder: &Path) {
     let waits = match job.state {
         JobState::Pending | JobState::Suspended | JobState::Requeued => true,
         JobState::Running | JobState::Completing => false,
@@ -314,7 +315,9 @@ fn merge(run: &mut RunOutcome, TaskJob { job, is_packed }: &TaskJob) {
             if run.state == RunState::Missing && failed {
                 let code = job.exit_code.map_or(1, |status| status.code.max(1));
                 run.state = RunState::Failed(code);
-                let reason = job.reason.as_deref().unwrap_or("no reason given");
+                let words = last_words(&output_of_task(folder, job.id));
+                let reason = words.as_deref().or(job.reason.as_deref());
+                let reason = reason.unwrap_or("no reason given");
                 run.error = Some(format!("SLURM job {} {}: {reason}", job.id, job.state.name()));
             }
             return;

@@ -16,7 +16,7 @@ use super::WhichArgs;
 use super::folder::{Sweep, outcomes_with_jobs};
 use super::packs::{self, Array};
 use super::plan::find_or_plan;
-use crate::commands::slurm::request::say_warnings;
+use crate::commands::slurm::request::{check_build, say_warnings};
 use crate::commands::train::preflight;
 use crate::config::Loaded;
 use crate::error::Error;
@@ -82,6 +82,11 @@ pub(super) fn submit(
     let config = &configs[0];
     let (site, request, each) = packs::request(sweep, config)?;
     say_warnings(&request.warnings);
+    let usable = configs.iter().try_for_each(|run| check_build(run, &request, each.is_some()));
+    // A dry run prints the scripts first.
+    if !dry_run && usable.is_err() {
+        return usable;
+    }
     let client = Client::new();
     if config.slurm.output != SlurmConfig::default().output {
         eprintln!(
@@ -108,7 +113,7 @@ pub(super) fn submit(
             array.described().iter().for_each(|line| eprintln!("{line}"));
             print(&script.render()?)?;
         }
-        return Ok(());
+        return usable;
     }
     let mut submitted = Vec::new();
     for (array, script, path) in scripts {

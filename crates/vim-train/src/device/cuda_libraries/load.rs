@@ -10,6 +10,7 @@ use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts};
 use libloading::Library;
 
 use super::{CudaError, Libraries, driver, found};
+use crate::device::fault::one_line;
 use crate::device::machine::Machine;
 use crate::error::panic_message;
 
@@ -64,6 +65,17 @@ pub(crate) fn open_driver() {
         // If that fails too, there is no GPU; the caller reports it.
         let _ = keep(&path);
     }
+}
+
+/// What the driver says of its start, if it fails.
+pub(crate) fn driver_failure() -> Option<String> {
+    use cudarc::driver::result::init;
+    // The bindings panic where the library lacks a function.
+    let failure = match catch_unwind(|| init().map_err(|error| error.to_string())) {
+        Ok(started) => started.err()?,
+        Err(panic) => panic_message(&*panic),
+    };
+    Some(format!("NVIDIA's driver does not start: {}", one_line(&failure)))
 }
 
 /// The UUID of GPU `number`; none where the driver does not say it.

@@ -18,7 +18,9 @@ use std::sync::OnceLock;
 use serde::Serialize;
 
 #[cfg(feature = "cuda")]
-pub(crate) use load::{compile_a_kernel, gpu_id, mapped, open, open_driver, peer_access};
+pub(crate) use load::{
+    compile_a_kernel, driver_failure, gpu_id, mapped, open, open_driver, peer_access,
+};
 pub use places::{VARIABLES, WHEELS};
 pub use search::{driver, driver_version, newest_cuda, search};
 
@@ -32,6 +34,12 @@ pub fn nccl_places() -> Vec<PathBuf> {
 /// What tells a GPU from all others: nothing without CUDA.
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn gpu_id(_: i32) -> Option<String> {
+    None
+}
+
+/// What the driver says of its start: nothing without CUDA.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn driver_failure() -> Option<String> {
     None
 }
 
