@@ -1,8 +1,8 @@
 //! The largest argument that a method which is a bare polynomial in it has seen.
 //!
 //! It is kept for a process and device, not for a call: a scan runs within layers of a model, whose
-//! results it is no part of, and what watches it sees none of its calls. On a GPU it stays there, so
-//! that nothing waits for it.
+//! results it is no part of, and what watches it sees none of its calls. On a GPU it stays there,
+//! so that nothing waits for it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -140,8 +140,8 @@ fn delta_a_may_be_huge() {
     }
 }
 
-/// The maximum is in the last token, channel and state; the largest delta and the largest |a| are of
-/// two channels. Each case exceeds what tests beside it reach.
+/// The maximum is in the last token, channel and state; the largest delta and the largest |a| are
+/// of two channels. Each case exceeds what tests beside it reach.
 #[test]
 fn the_largest_argument_of_a_polynomial_is_noted() {
     let mut longest = 1e15_f32;
