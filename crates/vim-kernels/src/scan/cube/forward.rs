@@ -123,8 +123,8 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     }
 }
 
-/// Notes the largest |delta·a| of the unit, whose longest step is `longest`. A unit without a channel
-/// of its own has the last one's.
+/// Notes the largest |delta·a| of the unit, whose longest step is `longest`. A unit without a
+/// channel of its own has the last one's.
 #[cube]
 fn note_argument(largest: &[Atomic<u32>], a: &[f32], longest: f32, pos: &UnitCoords) {
     let plan = comptime!(pos.plan);
