@@ -102,4 +102,7 @@ impl Real for Counted {
     fn away_from_zero(self, bound: f64) -> Self {
         if self.0.abs() < bound { Self(bound) } else { self }
     }
+    fn at_least(self, bound: f64) -> Self {
+        if self.0 < bound { Self(bound) } else { self }
+    }
 }
