@@ -148,7 +148,7 @@ fn the_largest_argument_of_a_polynomial_is_noted() {
     for device in devices() {
         // The ragged part of a tile and of a cube, states of two passes, segments.
         for [len, d_inner, d_state] in [[5, 37, 16], [9, 130, 17], [1025, 2, 16], [1, 1, 1]] {
-            longest *= 2.0;
+            longest *= 8.0;
             let cell = |t: &mut [f32], at, value| t[at] = value;
             let (mut delta, mut a) = (vec![0.5; len * d_inner], vec![-1.0; d_inner * d_state]);
             cell(&mut a, 0, -4096.0);
