@@ -61,7 +61,9 @@ def kernel(path, own):
     entry = re.search(r"\.entry\s+(\w+)", text).group(1)
     # Behind the name is a number of all that it is compiled for, the sizes of a launch's cubes included.
     name = re.sub(r"_[0-9a-f]{8}$", "", entry)
-    digest = hashlib.sha256(text.replace(entry, name).encode()).hexdigest()
+    # What follows the code is for debuggers, and has the number in it.
+    code = re.split(r"\n\s*\.(?:file|section)\b", text, maxsplit=1)[0]
+    digest = hashlib.sha256(code.replace(entry, name).encode()).hexdigest()
     return (name, digest), own.fullmatch(name) is not None
 
 

@@ -43,6 +43,8 @@ pub(crate) fn precisions(context: &Context) -> impl Iterator<Item = Precision> +
 enum Form {
     Bias,
     Plain,
+    /// Without a bias, of activations in f32, as a norm gives them: so is their gradient.
+    Normed,
     /// [`halved_linear`].
     Halved,
 }
@@ -54,6 +56,7 @@ const ALL: &[Form] = &[Form::Bias, Form::Plain, Form::Halved];
 const BIAS: &[Form] = &[Form::Bias];
 const PLAIN: &[Form] = &[Form::Plain];
 const BOTH: &[Form] = &[Form::Bias, Form::Plain];
+const THREE: &[Form] = &[Form::Bias, Form::Plain, Form::Normed];
 
 /// Of a layer's products, and odd ones; where the sizes decide which kernel runs, those that reach
 /// the kernels of training.
@@ -111,9 +114,9 @@ const F32_TILES: [Case; 19] = [
 /// wide tiles of a weight's gradient, and some that are not; a weight in registers with few and
 /// with many terms, by rows and by columns; then a segmenter's and a detector's.
 const BF16_TILES: [Case; 20] = [
-    ([1, 1100, 768, 768], BOTH),
-    ([1, 3200, 768, 768], BOTH),
-    ([1, 4225, 768, 768], BOTH),
+    ([1, 1100, 768, 768], THREE),
+    ([1, 3200, 768, 768], THREE),
+    ([1, 4225, 768, 768], THREE),
     ([4, 2825, 384, 192], PLAIN),
     ([1, 4100, 192, 192], BOTH),
     ([1, 4100, 96, 384], PLAIN),
@@ -161,18 +164,19 @@ fn rows(
     // What bf16 does not round, neither factor nor result, is as good as f32.
     let exact = if precision == Precision::Tf32 { TF32 } else { F32 };
     worst(forms.iter().map(|&form| {
-        let given = tensor(&x, [batch, len, inputs], dtype, device).require_grad();
+        let of_x = if form == Form::Normed { Dtype::F32 } else { dtype };
+        let given = tensor(&x, [batch, len, inputs], of_x, device).require_grad();
         let w = tensor(&weight, [inputs, outputs], Dtype::F32, device).require_grad();
         let b = tensor(&bias, [outputs], Dtype::F32, device).require_grad();
         let got = match form {
             Form::Bias => linear(given.clone(), w.clone(), Some(b.clone()), precision)?,
-            Form::Plain => linear(given.clone(), w.clone(), None, precision)?,
+            Form::Plain | Form::Normed => linear(given.clone(), w.clone(), None, precision)?,
             Form::Halved => halved_linear(given.clone(), w.clone(), precision)?,
         };
         let upstream = tensor(&grad_y, [batch, len, outputs], dtype, device);
         let grads = (got.clone() * upstream).sum().backward();
         let [mut y, of_x, of_weight] = match form {
-            Form::Bias | Form::Plain => plain.clone(),
+            Form::Bias | Form::Plain | Form::Normed => plain.clone(),
             Form::Halved => plain.each_ref().map(|of| of.iter().map(|x| 0.5 * x).collect()),
         };
         let (mut of_bias, mut note) = (None, " without bias");
@@ -181,6 +185,8 @@ fn rows(
             let mut sums = vec![0.0; outputs];
             grad_y.chunks_exact(outputs).for_each(|row| add(&mut sums, row));
             (of_bias, note) = (Some(sums), "");
+        } else if form == Form::Normed {
+            note = " without bias, of f32";
         } else if form == Form::Halved {
             note = " halved";
         }

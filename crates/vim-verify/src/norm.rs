@@ -44,7 +44,7 @@ pub enum Reads {
 /// are of the widths of Vim-Ti, Vim-S and a detector's pyramid, which kernels are compiled for.
 fn cases(few: bool) -> Vec<([usize; 2], bool, Reads)> {
     let sizes: &[[usize; 2]] = if few {
-        &[[1, 192], [7, 192], [997, 192], [997, 256], [997, 384]]
+        &[[1, 192], [7, 192], [997, 96], [997, 192], [997, 256], [997, 384]]
     } else {
         &[[1, 1], [7, 1], [1, 5], [7, 5], [1, 384], [7, 1000], [37, 192], [3, 2000], [997, 48]]
     };

@@ -18,10 +18,10 @@ const SUM: f64 = 1e-5;
 /// Buffers that a kernel takes at most, and has code for each of.
 const MOST: usize = 48;
 
-/// Buffers of the last launch of a classifier's step, where the others take [`MOST`]: of weights,
-/// which lie in one each before the first step, and of gradients, of which both directions share
-/// some.
-const LAST: [usize; 2] = [31, 37];
+/// Buffers of the last launch of a step, where the others take [`MOST`], of Vim-Ti and Vim-S, of a
+/// segmenter, and of a detector: of its gradients, and of weights, which lie in one each before
+/// the first step.
+const LAST: [usize; 6] = [7, 31, 6, 30, 17, 41];
 
 /// The operations of a step, where a device takes many tensors at once: the sum of squares of
 /// gradients, weights and moments after the step, and a moving average of the weights.
