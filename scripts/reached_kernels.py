@@ -3,18 +3,19 @@
 
     cargo build --release --features cuda
     scripts/reached_kernels.py target/release/vim-train
-    scripts/reached_kernels.py BINARY --methods zoh,foh --precisions bf16 --wheels DIR --out DIR
+    scripts/reached_kernels.py BINARY --methods zoh,foh --precisions bf16 --out DIR
 
-A kernel is what NVRTC made of it, the whole PTX but for the number behind its name: one that is compiled for another number of
-channels, another tile or another vector is another kernel. The steps are those of Vim-Ti and Vim-S with 128 and 512 images, of a
-segmenter and of a detector, by each method in each precision, as an H200 would launch them (without_gpu_driver.c; --help of
-without_gpu.py says what it needs). `verify` runs in --jobs shards at once. Its numbers are all 0 here, so its checks fail; a check that
-ends with an error is an error here too.
+A kernel is the CUDA that CubeCL makes of it, all of it but for the number behind its name: one for another number of channels,
+another tile or another vector is another kernel. Nothing is compiled (without_gpu_nvrtc.c). The steps are those of Vim-Ti and Vim-S
+with 128 and 512 images, of a segmenter and of a detector, by each method in each precision, as an H200 would launch them
+(without_gpu_driver.c). `verify` runs in --jobs shards at once. Its numbers are all 0 here, so its checks fail; a check that ends with
+an error is an error here too.
 
 Kernels of ours are those whose function in crates/ has #[cube(launch...)]; Burn's have other names, and are counted alone.
 
 Prints each kernel of ours that a step launches and no check does, with the steps and the last of what CubeCL says that it is compiled
-for (tile, planes, terms, stages and types of a product), and ends with 1 if there is one. With --out the PTX stays there.
+for (tile, planes, terms, stages and types of a product), and ends with 1 if there is one. With --out the kernels stay there. Needs a
+C compiler; two cores take about ten minutes.
 """
 
 import argparse
@@ -40,6 +41,8 @@ STEPS = {
     "vim_tiny_ade20k_60k": "8",
     "vim_tiny_coco_100ep": "4",
 }
+# A kernel's units, name and parameters.
+ENTRY = re.compile(r"__global__\s+void\s+__launch_bounds__\((?P<units>\d+)[^)]*\)\s+(?P<name>\w+)\((?P<parameters>[^)]*)\)")
 # Of device memory, of which no page is touched.
 GIB = "4096"
 
@@ -58,12 +61,13 @@ def own_kernels():
 def kernel(path, own):
     """The name of a kernel with its types, its text's digest, and whether it is ours."""
     text = path.read_text()
-    entry = re.search(r"\.entry\s+(\w+)", text).group(1)
+    entry = ENTRY.search(text).group("name")
     # Behind the name is a number of all that it is compiled for, the sizes of a launch's cubes included.
     name = re.sub(r"_[0-9a-f]{8}$", "", entry)
-    # What follows the code is for debuggers, and has the number in it.
-    code = re.split(r"\n\s*\.(?:file|section)\b", text, maxsplit=1)[0]
-    digest = hashlib.sha256(code.replace(entry, name).encode()).hexdigest()
+    # Variables have another number in each process.
+    order = {}
+    text = re.sub(r"(?<![a-zA-Z0-9])v\d+\b", lambda number: f"v{order.setdefault(number[0], len(order))}", text.replace(entry, name))
+    digest = hashlib.sha256(text.encode()).hexdigest()
     return (name, digest), own.fullmatch(name) is not None
 
 
@@ -78,7 +82,7 @@ def compiled_for(folder, own):
 
 
 def launched(folder, own):
-    """Our kernels within the PTX of `folder`, with a file of each, and the number of others."""
+    """Our kernels within `folder`, with a file of each, and the number of others."""
     ours, others = {}, set()
     for path in sorted(folder.glob("**/ptx/*.ptx")):
         key, is_own = kernel(path, own)
@@ -95,7 +99,6 @@ def main():
     parser.add_argument("--methods", default=METHODS)
     parser.add_argument("--precisions", default="bf16,f32")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--wheels", type=pathlib.Path, default=HERE.parent / "target/cuda-wheels")
     parser.add_argument("--out", type=pathlib.Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -103,12 +106,11 @@ def main():
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
             fail(f"{out} is not empty: give another folder")
-        sys.exit(compare(arguments, out.resolve(), arguments.wheels.resolve()))
+        sys.exit(compare(arguments, out.resolve()))
 
 
-def compare(arguments, out, wheels):
-    without_gpu.wheels(wheels)
-    stand_in, own = without_gpu.driver(out / "driver"), own_kernels()
+def compare(arguments, out):
+    stand_in, wheels, own = without_gpu.driver(out / "driver"), without_gpu.no_compiler(out / "no-wheels"), own_kernels()
     binary, pool = arguments.binary.resolve(), concurrent.futures.ThreadPoolExecutor(arguments.jobs)
 
     def step(name):
@@ -153,10 +155,8 @@ def compare(arguments, out, wheels):
             files.setdefault(key, ours[key])
     names = compiled_for(out, own)
     for (entry, digest), steps in sorted(missing.items()):
-        text = files[entry, digest].read_text()
-        units = re.search(r"\.(?:maxntid|reqntid)\s+([\d, ]+)", text)
-        parameters = text[text.index(".entry"):text.index("{", text.index(".entry"))].count(".param")
-        cube = f" of {parameters} parameters" + (f" in cubes of {units.group(1).strip()}" if units else "")
+        found = ENTRY.search(files[entry, digest].read_text())
+        cube = f" of {found['parameters'].count(',') + 1} parameters in cubes of {found['units']}"
         others_named = sum(1 for other, _ in reached if other == entry)
         print(f"MISSING {entry}{cube}, {digest[:8]} ({others_named} others of this name are checked): {'; '.join(steps)}")
         print(f"        ... {names.get((entry, digest), 'not told')}")

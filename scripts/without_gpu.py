@@ -37,6 +37,8 @@ WHEELS = [
     "nvidia-cuda-crt==13.0.88",
     "nvidia-cuda-nvcc==13.0.88",
 ]
+# Of NVIDIA's headers those that vim-train looks for.
+NO_HEADERS = ["cuda_fp16.h", "cuda_bf16.h", "mma.h", "crt/mma.h", "cooperative_groups.h", "cuda_runtime.h", "nv/target"]
 METHODS = "zoh,foh,bilinear,poly,highorder,rk4"
 STEPS = 50
 
@@ -62,6 +64,22 @@ def driver(folder):
     build = ["cc", "-shared", "-fPIC", "-O2", "-Wl,-soname,libcuda.so", "-o", library, source]
     if subprocess.run(build).returncode != 0:
         fail("the stand-in driver does not build: is there a C compiler (gcc, libc6-dev)?")
+    return folder
+
+
+def no_compiler(folder):
+    """Builds the NVRTC that compiles nothing, among empty headers, where wheels are looked for."""
+    toolkit = folder / "nvidia" / "cu13"
+    (toolkit / "lib").mkdir(parents=True)
+    for header in NO_HEADERS:
+        (toolkit / "include" / header).parent.mkdir(parents=True, exist_ok=True)
+        (toolkit / "include" / header).touch()
+    (toolkit / "include" / "cuda.h").write_text("#define CUDA_VERSION 13000\n")
+    # Whose name has the version; it is opened, too.
+    for name in ("libnvrtc.so.13", "libnvrtc-builtins.so.13.0"):
+        build = ["cc", "-shared", "-fPIC", "-O2", f"-Wl,-soname,{name}", "-o", toolkit / "lib" / name, HERE / "without_gpu_nvrtc.c"]
+        if subprocess.run(build).returncode != 0:
+            fail("the stand-in for NVRTC does not build: is there a C compiler (gcc, libc6-dev)?")
     return folder
 
 
