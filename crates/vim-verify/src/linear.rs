@@ -164,8 +164,8 @@ fn rows(
     // What bf16 does not round, neither factor nor result, is as good as f32.
     let exact = if precision == Precision::Tf32 { TF32 } else { F32 };
     worst(forms.iter().map(|&form| {
-        let of_x = if form == Form::Normed { Dtype::F32 } else { dtype };
-        let given = tensor(&x, [batch, len, inputs], of_x, device).require_grad();
+        let dtype_of_x = if form == Form::Normed { Dtype::F32 } else { dtype };
+        let given = tensor(&x, [batch, len, inputs], dtype_of_x, device).require_grad();
         let w = tensor(&weight, [inputs, outputs], Dtype::F32, device).require_grad();
         let b = tensor(&bias, [outputs], Dtype::F32, device).require_grad();
         let got = match form {
