@@ -15,7 +15,7 @@ Kernels of ours are those whose function in crates/ has #[cube(launch...)]; Burn
 
 Prints each kernel of ours that a step launches and no check does, with the steps and the last of what CubeCL says that it is compiled
 for (tile, planes, terms, stages and types of a product), and ends with 1 if there is one. With --out the kernels stay there. Needs a
-C compiler; two cores take about ten minutes.
+C compiler.
 """
 
 import argparse
