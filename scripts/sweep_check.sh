@@ -205,6 +205,17 @@ pick() { # WHAT FOR: sets `fresh`
   until_true 300 "a task to $1" find_fresh
   touched="$touched$fresh "
 }
+# Kills such a task, whose process may have ended since.
+kill_fresh() { # sets `fresh` and `pid`
+  find_fresh || return
+  for pid in $(ours); do
+    { tr '\0' ' ' < "/proc/$pid/cmdline"; } 2>/dev/null | grep -q -- "--index $fresh " || continue
+    kill -9 "$pid" 2>/dev/null || continue
+    touched="$touched$fresh "
+    return
+  done
+  return 1
+}
 restarted() { [ "$(field "$1" Restarts)" -ge 1 ] 2>/dev/null; }
 state_is() { [ "$(field "$1" JobState)" = "$2" ]; }
 # A minute is the shortest limit; the warning comes 55 s before its end, but SLURM looks only every half a minute, and a task may
@@ -251,13 +262,7 @@ if [ -z "$tiny" ]; then
   ask scancel "${first}_$cancelled"
   say "task $cancelled ($(name_of "$cancelled")): scancel"
 
-  pick "kill"; killed=$fresh
-  pid=''
-  for candidate in $(ours); do
-    if tr '\0' ' ' < "/proc/$candidate/cmdline" 2>/dev/null | grep -q -- "--index $killed "; then pid=$candidate; fi
-  done
-  [ -n "$pid" ] || fail "task $killed has no process"
-  kill -9 "$pid"
+  until_true 300 "a task to kill" kill_fresh; killed=$fresh
   say "task $killed ($(name_of "$killed")): kill -9 $pid"
 
   until_true 60 "task $cancelled cancelled" state_is "$cancelled" CANCELLED
