@@ -31,6 +31,7 @@ mod decode;
 mod dense;
 mod error;
 mod golden;
+mod input;
 mod inspect;
 mod loader;
 mod objects;
@@ -63,6 +64,7 @@ pub use dense::{
 };
 pub use error::{ClassError, ClassSide, DataError, Location, SourceError, StagingError};
 pub use golden::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, check_golden};
+pub use input::{InputKind, read_input, read_text, without_mark};
 pub use inspect::{
     ClassCount, Finding, ScanReport, Sides, VerifyOptions, VerifyReport, scan, scan_objects,
     verify, verify_objects, verify_pairs,
