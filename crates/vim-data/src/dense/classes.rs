@@ -1,9 +1,10 @@
 //! Lists of the classes of label maps, and their colours in pictures.
 
+use std::iter;
 use std::path::Path;
-use std::{fs, iter};
 
 use crate::error::{DataError, SourceError};
+use crate::input::{InputKind, read_text};
 
 /// ADE20K's 150 classes in the order of their numbers, and the colours that they are shown in.
 ///
@@ -51,7 +52,7 @@ impl ClassList {
     /// # Errors
     /// If the file cannot be read, is empty, or names a class twice or in no known form.
     pub(crate) fn read(path: &Path) -> Result<Self, DataError> {
-        let text = fs::read_to_string(path).map_err(DataError::io(path))?;
+        let text = read_text(path, InputKind::Classes).map_err(DataError::io(path))?;
         let wrong = |why| SourceError::ClassList { path: path.to_owned(), why }.into();
         Self::parse(&text).map_err(wrong)
     }

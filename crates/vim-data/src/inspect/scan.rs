@@ -10,7 +10,7 @@ use crate::decode::{DecodeLimits, Decoder, Header, ImageKind};
 use crate::{error::DataError, storage::images::Images};
 
 /// Bytes of a file that are read first: nearly all headers are shorter.
-const START: usize = 16 << 10;
+const START: u64 = 16 << 10;
 
 /// A summary of a part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -71,14 +71,7 @@ pub fn scan(
     let start = || Ok((Decoder::new(DecodeLimits::default())?, Vec::new()));
     let count = ProgressCounter::new(images.len(), watch);
     let headers = for_each(0..images.len(), workers, &count, &start, &|(decoder, file), index| {
-        let length = images.read_start(index, START, file)?;
-        let mut header = decoder.header(file);
-        if header.is_err() && length > file.len() as u64 {
-            // A preview or a colour profile may precede the header.
-            images.read_unchecked(index, file)?;
-            header = decoder.header(file);
-        }
-        Ok((header.map_err(|error| error.to_string()), length))
+        examine(decoder, file, images, index)
     })?;
 
     let mut report = ScanReport {
@@ -105,6 +98,33 @@ pub fn scan(
         }
     }
     Ok(report)
+}
+
+/// The header of an image's file, or what is wrong with that, and its length.
+fn examine(
+    decoder: &Decoder,
+    file: &mut Vec<u8>,
+    images: &Images,
+    index: usize,
+) -> Result<(Result<Header, String>, u64), DataError> {
+    // Only what can be read at all is a finding.
+    let finding = |error: DataError| match error.is_io() {
+        true => Err(error),
+        false => Ok(format!("cannot be read: failed to {error}")),
+    };
+    let length = match images.read_start(index, START, file) {
+        Ok(length) => length,
+        Err(error) => return Ok((Err(finding(error)?), 0)),
+    };
+    let mut header = decoder.header(file);
+    if header.is_err() && length > file.len() as u64 {
+        // A preview or a colour profile may precede the header.
+        if let Err(error) = images.read_unchecked(index, file) {
+            return Ok((Err(finding(error)?), length));
+        }
+        header = decoder.header(file);
+    }
+    Ok((header.map_err(|error| error.to_string()), length))
 }
 
 /// The first class with the largest `key` of its number of images.
