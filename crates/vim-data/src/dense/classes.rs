@@ -148,6 +148,20 @@ mod tests {
     }
 
     #[test]
+    fn a_byte_order_mark_is_no_part_of_a_name() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "\u{feff}background\r\nred\r\n").unwrap();
+        let list = ClassList::read(file.path()).unwrap();
+        assert_eq!(
+            (list.names, list.colours[0]),
+            (vec!["background".into(), "red".into()], [0; 3])
+        );
+        std::fs::write(file.path(), b"background\nr\xe9d\n").unwrap();
+        let error = ClassList::read(file.path()).unwrap_err();
+        assert!(error.to_string().contains("it is not UTF-8 from byte 12 on") && !error.is_io());
+    }
+
+    #[test]
     fn a_list_that_is_none_says_why() {
         for (text, why) in [
             ("", "none"),

@@ -1,13 +1,14 @@
 //! Counts, sizes and oddities, from the headers of all files.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, io::ErrorKind, path::PathBuf};
 
 use serde::Serialize;
 
 use super::{Finding, ProgressCounter, for_each};
 use crate::dataset::{Dataset, Fingerprint, OnProgress};
 use crate::decode::{DecodeLimits, Decoder, Header, ImageKind};
-use crate::{error::DataError, storage::images::Images};
+use crate::error::{DataError, SourceError};
+use crate::storage::images::Images;
 
 /// Bytes of a file that are read first: nearly all headers are shorter.
 const START: u64 = 16 << 10;
@@ -62,7 +63,7 @@ pub struct Sides {
 /// Reads the headers of all images, by `workers` threads.
 ///
 /// # Errors
-/// If a file cannot be read at all. One that is no image is a finding.
+/// If a file is not there or cannot be read. One that is damaged or no image is a finding.
 pub fn scan(
     images: &Images,
     workers: usize,
@@ -107,10 +108,14 @@ fn examine(
     images: &Images,
     index: usize,
 ) -> Result<(Result<Header, String>, u64), DataError> {
-    // Only what can be read at all is a finding.
-    let finding = |error: DataError| match error.is_io() {
-        true => Err(error),
-        false => Ok(format!("cannot be read: failed to {error}")),
+    // A damaged entry, or a file that is too large: it is there, and others can be read.
+    let finding = |error: DataError| {
+        if let DataError::Source(SourceError::Read { source, .. }) = &error
+            && matches!(source.kind(), ErrorKind::InvalidData | ErrorKind::FileTooLarge)
+        {
+            return Ok(format!("cannot be read: failed to {error}"));
+        }
+        Err(error)
     };
     let length = match images.read_start(index, START, file) {
         Ok(length) => length,

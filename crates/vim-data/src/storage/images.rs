@@ -166,6 +166,9 @@ impl Images {
         most: u64,
         into: &mut Vec<u8>,
     ) -> Result<u64, DataError> {
+        if into.capacity() as u64 > KEPT {
+            *into = Vec::new(); // one huge file's memory is not kept for all that follow
+        }
         let entry = self.entry(index);
         let read = match (entry.extent, self.bytes(index)) {
             (Some(extent), Some(length)) => {
@@ -246,6 +249,8 @@ impl Images {
     }
 }
 
+/// Most bytes of a buffer that is used again; nearly all images are shorter.
+const KEPT: u64 = 16 << 20;
 /// Most bytes of a zip's entry that are read at a time.
 const STORED: u64 = 1 << 20;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use vim_data::{DataConfig, EnvPaths, Images, PackOptions, open_images, pack, read_picture, scan};
 use vim_data::{VerifyOptions, verify};
 
-use crate::trees::{config, tar_of, unpacked};
+use crate::trees::{config, unpacked};
 
 const HUGE: u64 = 6 << 30;
 
@@ -26,7 +26,7 @@ fn check(config: &DataConfig) {
     let mut images: Images = open_images(config, &EnvPaths::default()).unwrap().train;
     let scanned = scan(&images, 2, &|_| {}).unwrap();
     assert_eq!(scanned.kinds["PNG"], 1, "the start alone is read: {:?}", scanned.kinds);
-    assert!(scanned.bytes > HUGE);
+    assert!(scanned.bytes >= HUGE);
     let report = verify(&mut images, VerifyOptions { workers: 2, again: false }, &|_| {}).unwrap();
     // The others are no images either.
     let huge = report.bad.iter().find(|bad| bad.name.ends_with("huge.png")).unwrap();
@@ -66,5 +66,4 @@ fn one_in_an_archive_is_named() {
     fs::create_dir(root.path().join("val")).unwrap();
     fs::rename(root.path().join("n01"), root.path().join("val/n01")).unwrap();
     check(&DataConfig { val_path, ..config(&path) });
-    assert!(tar_of(&[]).len() >= 1024);
 }
