@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::decode::{DecodeError, DecodeLimits, Decoder};
-use crate::input::{InputKind, read_input};
 use crate::{pixels::Pixels, transforms::resize::EvalTransform};
 
 /// An image that cannot be used.
@@ -73,8 +72,8 @@ pub fn read_picture(path: &Path, size: [usize; 2]) -> Result<Vec<u8>, PictureErr
 /// # Errors
 /// [`PictureError`] names the file.
 pub fn read_whole_picture(path: &Path) -> Result<Pixels, PictureError> {
-    let bytes = read_input(path, InputKind::Image)
-        .map_err(|source| PictureError::Read { path: path.to_owned(), source })?;
+    let bytes =
+        fs::read(path).map_err(|source| PictureError::Read { path: path.to_owned(), source })?;
     let decode_error = |source| PictureError::Decode { path: path.to_owned(), source };
     let mut pixels = Pixels::default();
     // A file whose damage Pillow accepts is shown as far as it decodes.

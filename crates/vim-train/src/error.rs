@@ -259,8 +259,8 @@ impl From<DataError> for Error {
 impl Failure for PictureError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Read { source, .. } if source.kind() != io::ErrorKind::FileTooLarge => code::IO,
-            Self::Read { .. } | Self::Decode { .. } | Self::Shape { .. } => code::DATA,
+            Self::Read { .. } => code::IO,
+            Self::Decode { .. } | Self::Shape { .. } => code::DATA,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::error::{DataError, SourceError};
 use crate::storage::images::Images;
 
 /// Bytes of a file that are read first: nearly all headers are shorter.
-const START: u64 = 16 << 10;
+const START: usize = 16 << 10;
 
 /// A summary of a part.
 #[derive(Clone, Debug, PartialEq, Serialize)]

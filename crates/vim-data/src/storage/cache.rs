@@ -11,9 +11,10 @@
 //! A file of another version or with another hash, a file of something else, and one older than the
 //! data are ignored: the index is made again.
 
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::iter;
 use std::path::{Path, PathBuf};
-use std::{fs, iter};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -25,10 +26,10 @@ use super::{EnvPaths, folder, halves, labels::List, tars};
 use crate::error::{DataError, SourceError};
 
 const MAGIC: &[u8; 8] = b"VIMINDEX";
-/// Must be raised with every change of a type that is serialised in such a file, and of what is
-/// listed.
+/// Must be raised with every change of a type that is serialised in an index that is kept, and of
+/// what is listed.
 const VERSION: u32 = 2;
-/// The version of a pack's index, which stays readable: the images are not listed again.
+/// Of the index of a pack, which cannot be made anew: packs of earlier versions must be readable.
 pub(super) const OF_PACKS: u32 = 1;
 const HEADER: usize = 8 + 4 + 8 + 32;
 
@@ -209,24 +210,37 @@ pub(crate) fn write(file: &Path, version: u32, content: &impl Serialize) -> io::
     Ok(())
 }
 
-/// Reads what [`write()`] wrote.
-pub(crate) fn read<T: DeserializeOwned>(file: &Path, expected: u32) -> Result<T, Unusable> {
-    let bytes = fs::read(file).map_err(|error| match error.kind() == io::ErrorKind::NotFound {
-        true => Unusable::Absent,
-        false => Unusable::Unreadable(error),
-    })?;
-    let (header, payload) = bytes.split_at_checked(HEADER).ok_or(Unusable::Damaged)?;
+/// Reads what [`write()`] wrote of this version. What has not the length that it states is not read.
+pub(crate) fn read<T: DeserializeOwned>(file: &Path, version: u32) -> Result<T, Unusable> {
+    let unusable = |error: io::Error| {
+        if error.kind() == io::ErrorKind::NotFound {
+            return Unusable::Absent;
+        }
+        match error.kind() == io::ErrorKind::UnexpectedEof {
+            true => Unusable::Damaged,
+            false => Unusable::Unreadable(error),
+        }
+    };
+    let mut open = File::open(file).map_err(unusable)?;
+    let mut header = [0; HEADER];
+    open.read_exact(&mut header).map_err(unusable)?;
     let (magic, rest) = header.split_at(8);
-    let (version, rest) = rest.split_at(4);
+    let (found, rest) = rest.split_at(4);
     let (length, hash) = rest.split_at(8);
     if magic != MAGIC {
         return Err(Unusable::Damaged);
     }
-    if version != expected.to_le_bytes() {
+    if found != version.to_le_bytes() {
         return Err(Unusable::Version);
     }
-    if length != (payload.len() as u64).to_le_bytes() || hash != blake3::hash(payload).as_bytes() {
+    let there = open.metadata().map_err(unusable)?.len().saturating_sub(HEADER as u64);
+    if length != there.to_le_bytes() {
         return Err(Unusable::Damaged);
     }
-    postcard::from_bytes(payload).map_err(|_| Unusable::Damaged)
+    let mut payload = Vec::new();
+    open.read_to_end(&mut payload).map_err(unusable)?;
+    if hash != blake3::hash(&payload).as_bytes() {
+        return Err(Unusable::Damaged);
+    }
+    postcard::from_bytes(&payload).map_err(|_| Unusable::Damaged)
 }

@@ -153,7 +153,7 @@ impl Images {
 
     /// Replaces the content of `into` by the file, without comparing its checksum.
     pub(crate) fn read_unchecked(&self, index: usize, into: &mut Vec<u8>) -> Result<(), DataError> {
-        self.read_start(index, u64::MAX, into).map(|_| ())
+        self.read_start(index, usize::MAX, into).map(|_| ())
     }
 
     /// Replaces the content of `into` by the first `most` bytes of the file; gives its whole
@@ -163,9 +163,10 @@ impl Images {
     pub(crate) fn read_start(
         &self,
         index: usize,
-        most: u64,
+        most: usize,
         into: &mut Vec<u8>,
     ) -> Result<u64, DataError> {
+        let most = most as u64;
         if into.capacity() as u64 > KEPT {
             *into = Vec::new(); // one huge file's memory is not kept for all that follow
         }

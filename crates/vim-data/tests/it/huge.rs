@@ -5,8 +5,9 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use vim_data::{DataConfig, EnvPaths, Images, PackOptions, open_images, pack, read_picture, scan};
-use vim_data::{VerifyOptions, verify};
+use vim_data::{
+    DataConfig, EnvPaths, Images, PackOptions, VerifyOptions, open_images, pack, scan, verify,
+};
 
 use crate::trees::{config, unpacked};
 
@@ -44,8 +45,6 @@ fn one_in_a_class_is_named() {
     let path = root.path().join("train/n01/huge.png");
     sparse(&path, &[]).set_len(HUGE).unwrap();
     check(&config(root.path()));
-    let error = read_picture(&path, [8, 8]).unwrap_err().to_string();
-    assert!(error.contains("huge.png") && error.contains("256 MiB"), "{error}");
 }
 
 #[test]
@@ -60,10 +59,8 @@ fn one_in_an_archive_is_named() {
     // The end of the archive is zeros, too.
     file.set_len(512 + HUGE + 1024).unwrap();
     let val_path = Some(root.path().join("val"));
-    // Its class is the only one.
-    fs::rename(root.path().join("val/n01"), root.path().join("n01")).unwrap();
-    fs::remove_dir_all(root.path().join("val")).unwrap();
-    fs::create_dir(root.path().join("val")).unwrap();
-    fs::rename(root.path().join("n01"), root.path().join("val/n01")).unwrap();
+    for class in ["n02", "n03"] {
+        fs::remove_dir_all(root.path().join("val").join(class)).unwrap();
+    }
     check(&DataConfig { val_path, ..config(&path) });
 }
