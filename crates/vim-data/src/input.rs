@@ -57,20 +57,34 @@ impl InputKind {
 /// The content of the file `path`.
 ///
 /// # Errors
-/// If it cannot be read, or is larger than its kind may be, which its length tells before it is
-/// read; a device without end is read as far as that.
+/// If it cannot be read, or is larger than its kind may be, which its length tells before more than
+/// a MiB of it is read; a device without end is read as far as that.
 pub fn read_input(path: &Path, kind: InputKind) -> io::Result<Vec<u8>> {
-    let (file, most) = (File::open(path)?, kind.most_bytes());
-    let stated = file.metadata()?.len();
+    let mut bytes = Vec::new();
+    read_open(&File::open(path)?, kind, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// As [`read_input`], of an open file, in place of the content of `into`.
+pub(crate) fn read_open(file: &File, kind: InputKind, into: &mut Vec<u8>) -> io::Result<()> {
+    into.clear();
+    let mut file = file.take(UNASKED);
+    if (file.read_to_end(into)? as u64) < UNASKED {
+        return Ok(());
+    }
+    let (most, stated) = (kind.most_bytes(), file.get_ref().metadata()?.len());
     if stated > most {
         return Err(kind.too_large());
     }
-    let mut bytes = Vec::with_capacity(stated as usize);
-    if file.take(most + 1).read_to_end(&mut bytes)? as u64 > most {
-        return Err(kind.too_large());
-    }
-    Ok(bytes)
+    into.try_reserve_exact(stated.saturating_sub(UNASKED) as usize)?;
+    file.set_limit(most + 1 - UNASKED);
+    file.read_to_end(into)?;
+    if into.len() as u64 > most { Err(kind.too_large()) } else { Ok(()) }
 }
+
+/// Bytes that are read before a file system is asked for a file's length: most images are shorter,
+/// and of a million files on a cluster's file system each question takes its time.
+const UNASKED: u64 = 1 << 20;
 
 /// The text of the file `path`, without a byte order mark.
 ///
@@ -116,6 +130,13 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
         assert_eq!(error.to_string(), "it is larger than 4 MiB, the most that a script may have");
         assert_eq!(read_input(&path, InputKind::Image).unwrap().len(), (4 << 20) + 1);
+        let mut buffer = vec![7; 5];
+        for length in [0, UNASKED - 1, UNASKED, UNASKED + 1, 4 << 20] {
+            File::create(&path).unwrap().set_len(length).unwrap();
+            read_open(&File::open(&path).unwrap(), InputKind::Script, &mut buffer).unwrap();
+            assert_eq!(buffer.len() as u64, length);
+            assert!(buffer.iter().all(|&byte| byte == 0));
+        }
 
         let endless = read_input(Path::new("/dev/zero"), InputKind::Script).unwrap_err();
         assert_eq!(endless.kind(), io::ErrorKind::FileTooLarge);

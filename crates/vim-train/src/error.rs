@@ -244,6 +244,7 @@ impl Failure for DataFailure {
             Self(DataError::Staging(_) | DataError::Spawn { .. }) => code::IO,
             Self(DataError::Source(SourceError::Exists { .. })) => code::EXISTS,
             Self(DataError::WorkerPanicked { .. }) => code::INTERNAL,
+            Self(error) if error.is_io() => code::IO,
             Self(_) => code::DATA,
         }
     }
@@ -326,9 +327,15 @@ mod tests {
     fn the_codes_that_scripts_rely_on() {
         let stopped = |stop| TrainError::Stopped { stop, step: 3 }.into();
         let range = ModelError::Range { key: "depth", value: "0".into(), expected: "1".into() };
-        let codes: [(Error, u8); 13] = [
+        let data = |kind: io::ErrorKind| DataError::Io { path: "x".into(), source: kind.into() };
+        let codes: [(Error, u8); 18] = [
             (Error::failed(""), 1),
             (DataError::NotAnArchive("x".into()).into(), 65),
+            (data(io::ErrorKind::NotFound).into(), 65),
+            (data(io::ErrorKind::InvalidData).into(), 65),
+            (data(io::ErrorKind::FileTooLarge).into(), 65),
+            (data(io::ErrorKind::PermissionDenied).into(), 74),
+            (data(io::ErrorKind::Other).into(), 74),
             (DeviceError::Unavailable(String::new()).into(), 69),
             (KernelError::NoKernel { device: String::new() }.into(), 69),
             (DeviceError::Lost { reason: String::new() }.into(), 69),

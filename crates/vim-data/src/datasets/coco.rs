@@ -1,12 +1,7 @@
 //! Images with COCO's annotations, in folders or in the archives as published.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::io::{BufReader, Read};
 use std::path::Path;
-
-use zip::ZipArchive;
-use zip::result::ZipError;
 
 use super::image_files::start_staging;
 use super::{DataConfig, Files, Source, Sources};
@@ -15,10 +10,12 @@ use crate::coco::CocoAnnotations;
 use crate::dataset::{Class, Dataset, Encoding, Fingerprint, Sample};
 use crate::dense::ClassList;
 use crate::error::{DataError, Location, SourceError, listed};
+use crate::input::InputKind;
 use crate::objects::{ImageObjects, ObjectClasses, ObjectError};
 use crate::statistics::Statistics;
 use crate::storage::images::Images;
 use crate::storage::layout::Part;
+use crate::storage::zips::read_entry;
 use crate::storage::{EnvPaths, cache};
 
 /// The source of COCO. The classes are found in the annotations.
@@ -44,8 +41,6 @@ pub struct Coco {
 /// The folder of annotations, and the archive that has it.
 const ANNOTATIONS: &str = "annotations";
 const ANNOTATIONS_ZIP: &str = "annotations_trainval2017.zip";
-/// Most bytes of a file of annotations in an archive; those of COCO's training part are 448 MB.
-const MOST: u64 = 16 << 30;
 
 /// Finds the images and reads the annotations that a configuration of `coco` names. The training
 /// part has the images with an object that is no crowd.
@@ -148,27 +143,8 @@ fn annotations(root: &Path, name: &str) -> Result<CocoAnnotations, DataError> {
         return Err(missing(root, "annotations", expected));
     }
     let member = format!("{ANNOTATIONS}/{file}");
-    let bytes = unzipped(&zip, &member)?;
+    let bytes = read_entry(&zip, &member, InputKind::Annotations)?;
     CocoAnnotations::parse(&bytes, Location { path: zip, member: Some(member) })
-}
-
-/// The content of a member of a zip.
-fn unzipped(zip: &Path, member: &str) -> Result<Vec<u8>, DataError> {
-    let wrong = |why: String| {
-        let file = Location { path: zip.to_owned(), member: Some(member.to_owned()) };
-        DataError::from(SourceError::Zip { file, why })
-    };
-    let file = File::open(zip).map_err(DataError::io(zip))?;
-    let archive = ZipArchive::new(BufReader::new(file));
-    let mut archive = archive.map_err(|error| wrong(error.to_string()))?;
-    let entry = archive.by_name(member).map_err(|error| {
-        let is_absent = matches!(error, ZipError::FileNotFound);
-        wrong(if is_absent { "there is no such member".to_owned() } else { error.to_string() })
-    })?;
-    let mut bytes = Vec::new();
-    let read = entry.take(MOST).read_to_end(&mut bytes);
-    read.map_err(|error| wrong(error.to_string()))?;
-    Ok(bytes)
 }
 
 impl Coco {

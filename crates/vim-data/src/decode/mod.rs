@@ -14,6 +14,7 @@ mod turbo;
 
 use std::panic::{self, AssertUnwindSafe};
 
+use crate::input::InputKind;
 use crate::pixels::{Pixels, Region};
 
 /// The largest files and images that are decoded.
@@ -21,13 +22,13 @@ use crate::pixels::{Pixels, Region};
 pub struct DecodeLimits {
     /// Most pixels of an image; 64 · 2²⁰ by default.
     pub pixels: usize,
-    /// Most bytes of a file; 256 MiB by default.
+    /// Most bytes of a file; those of [`InputKind::Image`] by default.
     pub bytes: usize,
 }
 
 impl Default for DecodeLimits {
     fn default() -> Self {
-        Self { pixels: 64 << 20, bytes: 256 << 20 }
+        Self { pixels: 64 << 20, bytes: InputKind::Image.most_bytes() as usize }
     }
 }
 

@@ -27,6 +27,35 @@ impl DataError {
         let path = path.to_owned();
         move |source| Self::Io { path: path.clone(), source }
     }
+
+    /// Whether the operating system failed to read what is there: the data may be good, and reading
+    /// again may help.
+    ///
+    /// It did not with files that are missing, damaged, too large or something else, nor with a
+    /// wrong configuration.
+    pub fn is_io(&self) -> bool {
+        use io::ErrorKind as Kind;
+        let of_data = |source: &io::Error| {
+            matches!(
+                source.kind(),
+                Kind::FileTooLarge
+                    | Kind::InvalidData
+                    | Kind::InvalidInput
+                    | Kind::IsADirectory
+                    | Kind::NotADirectory
+                    | Kind::NotFound
+                    | Kind::UnexpectedEof
+            )
+        };
+        if let Self::Io { source, .. } | Self::Source(SourceError::Read { source, .. }) = self {
+            return !of_data(source);
+        }
+        if let Self::Archive { source, .. } | Self::Source(SourceError::Tar { source, .. }) = self {
+            // What the reader of archives finds is of no other kind.
+            return !of_data(source) && source.kind() != Kind::Other;
+        }
+        false
+    }
 }
 
 impl fmt::Display for Location {

@@ -252,15 +252,6 @@ pub enum SourceError {
     #[error("read {0}: the archive holds it twice")]
     Twice(Location),
 
-    /// An image larger than any.
-    #[error("read {file}: {bytes} bytes is more than 4 GiB; it is no image")]
-    TooLong {
-        /// The member.
-        file: Location,
-        /// Its length.
-        bytes: u64,
-    },
-
     /// A pack whose files do not belong together.
     #[error(
         "open pack `{}`: {why}; copy it again, or remove `pack.index` to have its shards read as \

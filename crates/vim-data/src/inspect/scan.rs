@@ -1,13 +1,14 @@
 //! Counts, sizes and oddities, from the headers of all files.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, io::ErrorKind, path::PathBuf};
 
 use serde::Serialize;
 
 use super::{Finding, ProgressCounter, for_each};
 use crate::dataset::{Dataset, Fingerprint, OnProgress};
 use crate::decode::{DecodeLimits, Decoder, Header, ImageKind};
-use crate::{error::DataError, storage::images::Images};
+use crate::error::{DataError, SourceError};
+use crate::storage::images::Images;
 
 /// Bytes of a file that are read first: nearly all headers are shorter.
 const START: usize = 16 << 10;
@@ -62,7 +63,7 @@ pub struct Sides {
 /// Reads the headers of all images, by `workers` threads.
 ///
 /// # Errors
-/// If a file cannot be read at all. One that is no image is a finding.
+/// If a file is not there or cannot be read. One that is damaged or no image is a finding.
 pub fn scan(
     images: &Images,
     workers: usize,
@@ -71,14 +72,7 @@ pub fn scan(
     let start = || Ok((Decoder::new(DecodeLimits::default())?, Vec::new()));
     let count = ProgressCounter::new(images.len(), watch);
     let headers = for_each(0..images.len(), workers, &count, &start, &|(decoder, file), index| {
-        let length = images.read_start(index, START, file)?;
-        let mut header = decoder.header(file);
-        if header.is_err() && length > file.len() as u64 {
-            // A preview or a colour profile may precede the header.
-            images.read_unchecked(index, file)?;
-            header = decoder.header(file);
-        }
-        Ok((header.map_err(|error| error.to_string()), length))
+        examine(decoder, file, images, index)
     })?;
 
     let mut report = ScanReport {
@@ -105,6 +99,37 @@ pub fn scan(
         }
     }
     Ok(report)
+}
+
+/// The header of an image's file, or what is wrong with that, and its length.
+fn examine(
+    decoder: &Decoder,
+    file: &mut Vec<u8>,
+    images: &Images,
+    index: usize,
+) -> Result<(Result<Header, String>, u64), DataError> {
+    // A damaged entry, or a file that is too large: it is there, and others can be read.
+    let finding = |error: DataError| {
+        if let DataError::Source(SourceError::Read { source, .. }) = &error
+            && matches!(source.kind(), ErrorKind::InvalidData | ErrorKind::FileTooLarge)
+        {
+            return Ok(format!("cannot be read: failed to {error}"));
+        }
+        Err(error)
+    };
+    let length = match images.read_start(index, START, file) {
+        Ok(length) => length,
+        Err(error) => return Ok((Err(finding(error)?), 0)),
+    };
+    let mut header = decoder.header(file);
+    if header.is_err() && length > file.len() as u64 {
+        // A preview or a colour profile may precede the header.
+        if let Err(error) = images.read_unchecked(index, file) {
+            return Ok((Err(finding(error)?), length));
+        }
+        header = decoder.header(file);
+    }
+    Ok((header.map_err(|error| error.to_string()), length))
 }
 
 /// The first class with the largest `key` of its number of images.

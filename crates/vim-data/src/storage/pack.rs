@@ -116,7 +116,8 @@ pub fn pack(
     let io = DataError::io(temporary.path());
     let summary = serde_json::to_vec_pretty(&report).map_err(|error| io(error.into()))?;
     fs::write(temporary.path().join(SUMMARY), summary).map_err(&io)?;
-    cache::write(&temporary.path().join(PACK_INDEX), &PackIndex { index, lengths }).map_err(&io)?;
+    let content = PackIndex { index, lengths };
+    cache::write(&temporary.path().join(PACK_INDEX), cache::OF_PACKS, &content).map_err(&io)?;
     // Lets others read the folder: temporary folders are private.
     fs::set_permissions(temporary.path(), fs::Permissions::from_mode(0o755)).map_err(&io)?;
     fs::rename(temporary.path(), folder).map_err(DataError::io(folder))?;
@@ -198,7 +199,7 @@ impl Shards<'_> {
         if self.position > 0 && self.position + bytes > self.limit {
             self.close()?;
         }
-        let length = u32::try_from(image.len()).map_err(io::Error::other)?;
+        let length = image.len() as u64;
         // A file that is no image gets the commonest extension.
         let extension = ImageKind::of(image).unwrap_or(ImageKind::Jpeg).extensions()[0];
         let shard = self.shard()?;

@@ -39,6 +39,9 @@ fn a_pack_reads_like_its_source() {
             assert_eq!(splits.train.dataset().fingerprint(), expected);
             assert_eq!(report.fingerprint, expected);
             assert_eq!(report.images, 12);
+            // Packs that are there stay readable: another version would need them all made again.
+            let index = fs::read(target.path().join("train/pack.index")).unwrap();
+            assert_eq!(index[8..12], 1_u32.to_le_bytes());
             let bytes: u64 = report.shards.iter().map(|shard| shard.bytes).sum();
             assert!((options == PackOptions::default()) == (report.shards.len() == 1));
             // 1024 bytes end every shard.

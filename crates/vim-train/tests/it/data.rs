@@ -74,6 +74,24 @@ fn verify_ends_with_65_if_an_image_is_bad() {
     assert_eq!(anew["train"]["bad"][0]["class"], "b");
 }
 
+/// Six GiB of which the disk has a few bytes.
+#[test]
+fn a_file_that_is_larger_than_any_image_is_named() {
+    let root = dataset(0);
+    let path = root.path().join("train/a/huge.png");
+    fs::write(&path, "\u{89}PNG").unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(6 << 30).unwrap();
+    let expected = ["huge.png", "larger than 256 MiB, the most that an image may have"];
+    let verified = run(&["verify"], root.path());
+    assert_code(&verified, 65);
+    assert_parts(&stdout(&verified), &expected);
+    let scanned = run(&["scan"], root.path());
+    assert_code(&scanned, 0);
+    assert_parts(&stdout(&scanned), &expected);
+    let target = root.path().join("packed");
+    assert_says(&run(&["pack", "-o", target.to_str().unwrap()], root.path()), 65, &expected);
+}
+
 #[test]
 fn a_pack_has_the_fingerprint_of_its_source() {
     let root = dataset(0);
