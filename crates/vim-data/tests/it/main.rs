@@ -8,6 +8,7 @@ mod coco;
 mod coco_files;
 mod coco_tree;
 mod config;
+mod damaged_jpegs;
 mod decode;
 mod distributions;
 mod draws;

@@ -182,11 +182,13 @@ pub(super) fn scan(args: &ImageArgs) -> Result<(), Error> {
         });
         scanned.collect::<Result<_, Error>>()?
     } else {
-        let (parts, workers) = match data.dataset.has_pairs() {
+        let is_paired = data.dataset.has_pairs();
+        let (parts, workers) = match is_paired {
             true => (halves(pairs_of(args, &data)?), workers(args, &data)),
             false => open(args)?,
         };
-        each("scan", parts, |_, images, watch| vim_data::scan(images, workers, watch))?
+        let scan = if is_paired { vim_data::scan_pairs } else { vim_data::scan };
+        each("scan", parts, |_, images, watch| scan(images, workers, watch))?
     };
     if args.json {
         return print_json(&reports);
