@@ -73,6 +73,9 @@ impl<'a> Iterator for Markers<'a> {
     }
 }
 
+/// Who reads a JPEG that zune-jpeg does not.
+pub(super) const TURBO_READS: &str = "which only a program built with the feature `turbo` reads";
+
 /// What JPEGs are whose frame header has this code, and who reads them; `None` if `library` does.
 fn unread(code: u8, library: JpegLibrary) -> Option<DecodeError> {
     let (what, turbo_reads) = match code {
@@ -88,11 +91,7 @@ fn unread(code: u8, library: JpegLibrary) -> Option<DecodeError> {
         JpegLibrary::LibjpegTurbo => turbo_reads,
         JpegLibrary::ZuneJpeg => false,
     };
-    let reader = if turbo_reads {
-        "which only a program built with the feature `turbo` reads"
-    } else {
-        "which is not read"
-    };
+    let reader = if turbo_reads { TURBO_READS } else { "which is not read" };
     (!reads).then_some(DecodeError::Process { what, reader })
 }
 

@@ -118,7 +118,7 @@ fn cleaned(file: &[u8], clean: &mut Vec<u8>) -> Result<(Colors, Option<String>),
     let corrupt = |why: String| DecodeError::corrupt(ImageKind::Jpeg, why);
     clean.clear();
     let (mut warning, mut is_jfif, mut adobe) = (None, false, None);
-    let mut ids = Vec::new();
+    let (mut ids, mut is_progressive) = (Vec::new(), false);
     let mut markers = Markers::of(file);
     while let Some(Marker { code, segment, before }) = markers.next() {
         if before > 0 && warning.is_none() {
@@ -136,7 +136,8 @@ fn cleaned(file: &[u8], clean: &mut Vec<u8>) -> Result<(Colors, Option<String>),
                 if matches!(code, 0xc0..=0xc2) {
                     let channels = segment.get(6..).unwrap_or_default();
                     ids = channels.chunks_exact(3).map(|channel| channel[0]).collect();
-                    if code != 0xc2 {
+                    is_progressive = code == 0xc2;
+                    if !is_progressive {
                         clean.extend(FILM);
                     }
                 }
@@ -144,6 +145,13 @@ fn cleaned(file: &[u8], clean: &mut Vec<u8>) -> Result<(Colors, Option<String>),
                 clean.extend((segment.len() as u16 + 2).to_be_bytes());
                 clean.extend(segment);
                 if code == jpeg::SOS {
+                    // Of such zune-jpeg loses blocks without a word.
+                    if !is_progressive
+                        && segment.first().is_some_and(|&of| of as usize != ids.len())
+                    {
+                        let what = "a non-interleaved";
+                        return Err(DecodeError::Process { what, reader: jpeg::TURBO_READS });
+                    }
                     clean.extend(markers.rest());
                     let none = || corrupt(format!("it has {} channels", ids.len()));
                     let (colors, strange) = Colors::of(&ids, is_jfif, adobe).ok_or_else(none)?;

@@ -20,6 +20,7 @@ mod inspect;
 mod loader;
 mod loader_faults;
 mod loader_files;
+mod long_pairs;
 mod memory;
 mod mix;
 mod objects;
