@@ -230,11 +230,6 @@ fn a_pair_too_long_for_a_segmenter_ends_no_run() {
     let path = format!("data.path={}", data.display());
     let values = set(&["data.dataset=pairs", &path, "train.epochs=1"]);
     let says = ["long.png", "has 1 × 40000 pixels, which makes a side of 40000"];
-    let with = |values: &[&str]| {
-        let mut values = values.to_vec();
-        values.extend(["--set", "data.bad_test=wrong"]);
-        values
-    };
     let config = repository("crates/vim-train/tests/it/fixtures/segment.toml");
     let look = |what: &str| {
         let args = [&["data", what, config.to_str().unwrap()], &values[..]].concat();
@@ -247,7 +242,8 @@ fn a_pair_too_long_for_a_segmenter_ends_no_run() {
     assert_code(&scanned, 0);
     assert_parts(&stdout(&scanned), &says);
 
-    assert_code(&bench.train("counted", &with(&values)), 0);
+    let wrong = [&values[..], &["--set", "data.bad_test=wrong"]].concat();
+    assert_code(&bench.train("counted", &wrong), 0);
     let fails = bench.train("fails", &values);
     assert_says(&fails, 65, &says);
     // `predict` says it and goes on.
