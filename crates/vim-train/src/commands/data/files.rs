@@ -146,8 +146,9 @@ Examples:
   vim-train data scan configs/vim_tiny_imagenet.toml
   vim-train data scan --set data.dataset=folder --set data.path=~/flowers --part train --json
 
-Reads the beginning of every file, and decodes none. Odd are files that are no image, JPEGs of four
-channels, and those whose content is not what their name says; all but the first are usable.";
+Reads the beginning of every file, and decodes none. Odd are files that are no image and pairs
+too long for a segmenter, which are not usable; JPEGs of four channels, and files whose content is not
+what their name says, which are.";
 
 /// `work` over every part with a bar, and the reports by the parts' names.
 fn each<R>(
