@@ -59,15 +59,15 @@ pub use datasets::{
 };
 pub use decode::{DecodeError, DecodeLimits, Decoded, Decoder, Header, ImageKind, JpegLibrary};
 pub use dense::{
-    ClassList, ClassScore, Confusion, DensePlan, DenseRecipe, IGNORED, Inference, LabelMap,
-    LabelRule, PairError, Photometric,
+    ClassList, ClassScore, Confusion, DensePlan, DenseRecipe, IGNORED, Inference, LONGEST_SIDE,
+    LabelMap, LabelRule, PairError, Photometric,
 };
 pub use error::{ClassError, ClassSide, DataError, Location, SourceError, StagingError};
 pub use golden::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, check_golden};
 pub use input::{InputKind, read_input, read_text, without_mark};
 pub use inspect::{
     ClassCount, Finding, ScanReport, Sides, VerifyOptions, VerifyReport, scan, scan_objects,
-    verify, verify_objects, verify_pairs,
+    scan_pairs, verify, verify_objects, verify_pairs,
 };
 pub use loader::{
     BadSample, BadTest, BadTrain, Batch, BatchBuffer, Batches, CpuAllocation, Described, Draw,

@@ -206,7 +206,7 @@ impl Failure for KernelError {
             Self::NoKernel { .. } | Self::NoPrecision { .. } | Self::NoGraph { .. } => {
                 code::UNAVAILABLE
             }
-            Self::TooLarge { .. } => code::CONFIG,
+            Self::TooLarge { .. } | Self::Beyond { .. } => code::CONFIG,
             Self::Shape { .. }
             | Self::Complex { .. }
             | Self::Dtype { .. }

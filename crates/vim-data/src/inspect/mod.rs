@@ -16,7 +16,7 @@ use crate::{error::DataError, storage::images::Images};
 
 pub use objects::{scan_objects, verify_objects};
 pub use pairs::verify_pairs;
-pub use scan::{ClassCount, ScanReport, Sides, scan};
+pub use scan::{ClassCount, ScanReport, Sides, scan, scan_pairs};
 pub use verify::{VerifyOptions, VerifyReport, verify};
 
 /// A remark on an image.

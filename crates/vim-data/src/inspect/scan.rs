@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{Finding, ProgressCounter, for_each};
 use crate::dataset::{Dataset, Fingerprint, OnProgress};
 use crate::decode::{DecodeLimits, Decoder, Header, ImageKind};
+use crate::dense::PairError;
 use crate::error::{DataError, SourceError};
 use crate::storage::images::Images;
 
@@ -36,7 +37,8 @@ pub struct ScanReport {
     pub width: Option<Sides>,
     /// Number of images by what they are: `JPEG`, `grey JPEG`, `progressive JPEG`, `PNG` and so on.
     pub kinds: BTreeMap<String, usize>,
-    /// Files that are unreadable, have four channels, or have the extension of another format.
+    /// Files that are unreadable, have four channels, have the extension of another format, or are
+    /// too long for a segmenter.
     pub odd: Vec<Finding>,
 }
 
@@ -68,6 +70,34 @@ pub fn scan(
     images: &Images,
     workers: usize,
     watch: OnProgress<'_>,
+) -> Result<ScanReport, DataError> {
+    scan_for(images, workers, watch, oddity)
+}
+
+/// As [`scan`], of the images or the label maps of pairs: one that is too long for a segmenter is a
+/// finding.
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_pairs(
+    images: &Images,
+    workers: usize,
+    watch: OnProgress<'_>,
+) -> Result<ScanReport, DataError> {
+    scan_for(images, workers, watch, |header, name| {
+        match PairError::check_side([header.height, header.width], []) {
+            Ok(()) => oddity(header, name),
+            Err(error) => Some(error.to_string()),
+        }
+    })
+}
+
+/// As [`scan`], where `oddity` gives the remark on a file by its name.
+fn scan_for(
+    images: &Images,
+    workers: usize,
+    watch: OnProgress<'_>,
+    oddity: impl Fn(&Header, &str) -> Option<String>,
 ) -> Result<ScanReport, DataError> {
     let start = || Ok((Decoder::new(DecodeLimits::default())?, Vec::new()));
     let count = ProgressCounter::new(images.len(), watch);

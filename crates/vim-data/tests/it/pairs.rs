@@ -59,7 +59,7 @@ pub(crate) fn sample(split: &Split, position: usize) -> Sample {
 }
 
 /// The scenes as files by name, in ADE20K's folders.
-fn files() -> Vec<(String, Vec<u8>)> {
+pub(crate) fn files() -> Vec<(String, Vec<u8>)> {
     let Splits { train, test, .. } = scenes(ShapesBackground::Ignored);
     let mut files = Vec::new();
     for (of, word, split) in [("training", "train", &train), ("validation", "val", &test)] {

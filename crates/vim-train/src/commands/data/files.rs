@@ -146,8 +146,9 @@ Examples:
   vim-train data scan configs/vim_tiny_imagenet.toml
   vim-train data scan --set data.dataset=folder --set data.path=~/flowers --part train --json
 
-Reads the beginning of every file, and decodes none. Odd are files that are no image, JPEGs of four
-channels, and those whose content is not what their name says; all but the first are usable.";
+Reads the beginning of every file, and decodes none. Odd are files that are no image and pairs
+too long for a segmenter, which are not usable; JPEGs of four channels, and files whose content is not
+what their name says, which are.";
 
 /// `work` over every part with a bar, and the reports by the parts' names.
 fn each<R>(
@@ -182,11 +183,13 @@ pub(super) fn scan(args: &ImageArgs) -> Result<(), Error> {
         });
         scanned.collect::<Result<_, Error>>()?
     } else {
-        let (parts, workers) = match data.dataset.has_pairs() {
+        let is_paired = data.dataset.has_pairs();
+        let (parts, workers) = match is_paired {
             true => (halves(pairs_of(args, &data)?), workers(args, &data)),
             false => open(args)?,
         };
-        each("scan", parts, |_, images, watch| vim_data::scan(images, workers, watch))?
+        let scan = if is_paired { vim_data::scan_pairs } else { vim_data::scan };
+        each("scan", parts, |_, images, watch| scan(images, workers, watch))?
     };
     if args.json {
         return print_json(&reports);
