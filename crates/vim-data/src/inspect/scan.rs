@@ -1,16 +1,15 @@
 //! Counts, sizes and oddities, from the headers of all files.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::known::{KnownImages, START};
 use super::{Finding, ProgressCounter, for_each};
 use crate::dataset::{Dataset, Fingerprint, OnProgress};
 use crate::decode::{DecodeLimits, Decoder, Header, ImageKind};
 use crate::{error::DataError, storage::images::Images};
-
-/// Bytes of a file that are read first: nearly all headers are shorter.
-const START: usize = 16 << 10;
 
 /// A summary of a part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,8 +34,23 @@ pub struct ScanReport {
     pub width: Option<Sides>,
     /// Number of images by what they are: `JPEG`, `grey JPEG`, `progressive JPEG`, `PNG` and so on.
     pub kinds: BTreeMap<String, usize>,
-    /// Files that are unreadable, have four channels, or have the extension of another format.
+    /// Files that are unreadable, have four channels, or have the extension of another format, and
+    /// images that cannot be used with what belongs to them.
     pub odd: Vec<Finding>,
+    /// What else is to be said of them, a line each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+impl ScanReport {
+    /// With what is known of the images: the bad ones are odd.
+    pub(super) fn with(mut self, known: KnownImages) -> Self {
+        let names: HashSet<String> = self.odd.iter().map(|odd| odd.name.clone()).collect();
+        let more = known.bad.into_iter().filter(|bad| !names.contains(&bad.name));
+        self.odd.extend(more);
+        self.notes.extend(known.notes);
+        self
+    }
 }
 
 /// A class and its number of images.
@@ -93,6 +107,7 @@ pub fn scan(
         width: sides(headers.iter().flatten().map(|header| header.width)),
         kinds: BTreeMap::new(),
         odd: Vec::new(),
+        notes: Vec::new(),
     };
     for (index, header) in headers.iter().enumerate() {
         let (kind, odd) = match header {
