@@ -70,3 +70,38 @@ impl Decoder {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::DecodeLimits;
+    use super::*;
+
+    /// A JPEG with EXIF data before all else: a directory of one entry, big-endian, and `fill`
+    /// bytes of a preview.
+    fn jpeg(orientation: u8, fill: usize) -> Vec<u8> {
+        let plain = include_bytes!("../../tests/golden/src0.jpg");
+        let mut exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0".to_vec();
+        exif.extend([orientation, 0, 0, 0, 0, 0, 0]);
+        exif.resize(exif.len() + fill, 0);
+        let length = (exif.len() as u16 + 2).to_be_bytes();
+        [&plain[..2], &[0xff, 0xe1], &length, &exif, &plain[2..]].concat()
+    }
+
+    #[test]
+    fn jpegs_tell_how_they_lie() {
+        let decoder = Decoder::new(DecodeLimits::default()).unwrap();
+        let plain = include_bytes!("../../tests/golden/src0.jpg");
+        let head = decoder.head(plain, true).unwrap();
+        assert_eq!((head.orientation, head.is_grey8), (1, false));
+        for orientation in 1..=8 {
+            let turned = decoder.head(&jpeg(orientation, 0), true).unwrap();
+            assert_eq!(turned, Head { orientation, ..head });
+        }
+        // What no orientation is says nothing.
+        assert_eq!(decoder.head(&jpeg(9, 0), true).unwrap(), head);
+        // A beginning that ends in the data is too short.
+        let long = jpeg(6, 40_000);
+        assert!(decoder.head(&long[..16 << 10], false).is_err());
+        assert_eq!(decoder.head(&long[..50_000], false).unwrap(), Head { orientation: 6, ..head });
+    }
+}

@@ -16,6 +16,7 @@ mod folders;
 mod golden;
 mod index;
 mod inspect;
+mod known;
 mod loader;
 mod loader_faults;
 mod loader_files;
