@@ -12,13 +12,15 @@ use crate::dense::{LabelMap, PairError};
 use crate::error::DataError;
 use crate::loader::objects::decode_scene;
 use crate::loader::pairs::decode_pair;
-use crate::loader::{BadTest, BadTrain, ends_training};
+use crate::loader::{BadTest, BadTrain, ends_training, worker};
 use crate::pixels::Pixels;
 use crate::split::Split;
 use crate::storage::images::Images;
 
 /// Bytes of a file that are read first: nearly all headers are shorter.
 pub(super) const START: usize = 16 << 10;
+/// The most images that seem bad for those that cannot be read to be tried again.
+const PATIENT: usize = 64;
 
 /// What is known of some images.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -82,8 +84,11 @@ impl KnownImages {
         let found = dataset.suspects(workers, watch)?;
         let suspects: Vec<usize> =
             indices.iter().copied().filter(|index| found.bad.contains(index)).collect();
-        let count = ProgressCounter::new(suspects.len(), &|_| {});
-        let checked = for_each(0..suspects.len(), workers, &count, &Tools::new, &|tools, at| {
+        let count = ProgressCounter::new(suspects.len(), watch);
+        // Storage that is slow for a moment is waited for, unless much cannot be read.
+        let is_patient = suspects.len() <= PATIENT;
+        let start = || Ok(Tools { is_patient, ..Tools::new()? });
+        let checked = for_each(0..suspects.len(), workers, &count, &start, &|tools, at| {
             Ok(examine(dataset, suspects[at], tools))
         })?;
         let bad = suspects
@@ -155,6 +160,8 @@ pub(super) struct Tools {
     sample: Sample,
     image: Pixels,
     map: LabelMap,
+    /// Whether a file that cannot be read is tried again, as in training.
+    is_patient: bool,
 }
 
 impl Tools {
@@ -165,6 +172,7 @@ impl Tools {
             sample: Sample::default(),
             image: Pixels::default(),
             map: LabelMap::default(),
+            is_patient: false,
         })
     }
 }
@@ -174,9 +182,13 @@ impl Tools {
 pub(super) fn examine(
     dataset: &dyn Dataset,
     index: usize,
-    Tools { decoder, sample, image, map }: &mut Tools,
+    Tools { decoder, sample, image, map, is_patient }: &mut Tools,
 ) -> (Result<Option<String>, String>, u64) {
-    if let Err(error) = dataset.read(index, sample) {
+    let read = match is_patient {
+        true => worker::read(dataset, index, sample),
+        false => dataset.read(index, sample),
+    };
+    if let Err(error) = read {
         return (Err(format!("cannot be read: failed to {error}")), 0);
     }
     let bytes = sample.bytes();

@@ -9,7 +9,7 @@ pub(crate) mod pairs;
 mod pipeline;
 mod reference;
 mod stats;
-mod worker;
+pub(crate) mod worker;
 
 use std::{ops::Range, sync::Arc};
 
