@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
+use super::scan::START;
 use super::{Finding, ProgressCounter, for_each};
 use crate::dataset::{Dataset, OnProgress, Sample};
 use crate::decode::{DecodeLimits, Decoder, Head};
@@ -17,8 +18,6 @@ use crate::pixels::Pixels;
 use crate::split::Split;
 use crate::storage::images::Images;
 
-/// Bytes of a file that are read first: nearly all headers are shorter.
-pub(super) const START: usize = 16 << 10;
 /// The most images that seem bad for those that cannot be read to be tried again.
 const PATIENT: usize = 64;
 
@@ -224,9 +223,12 @@ impl Wanted<'_> {
     }
 }
 
+/// The heads of the places that are wanted of some files, `None` of those that cannot be used; and
+/// what is odd, a line each.
+pub(crate) type Heads = (Vec<Vec<Option<Head>>>, Vec<String>);
+
 /// Looks at the heads of files: those that nobody has looked at, and those that cannot be used, are
-/// read by `workers` threads, the others are known. Gives a head for each place that is wanted,
-/// `None` where it cannot be used, and what is odd, a line each.
+/// read by `workers` threads, the others are known.
 ///
 /// # Errors
 /// If a decoder cannot be set up.
@@ -234,7 +236,7 @@ pub(crate) fn look(
     all: &[Wanted<'_>],
     workers: usize,
     watch: OnProgress<'_>,
-) -> Result<(Vec<Vec<Option<Head>>>, Vec<String>), DataError> {
+) -> Result<Heads, DataError> {
     let unknown = |wanted: &Wanted<'_>| -> Vec<usize> {
         let known = wanted.images.known();
         let is_known = |place: usize| known.heads.get(place).is_some_and(Option::is_some);
@@ -266,13 +268,8 @@ pub(crate) fn look(
 }
 
 /// The head of a file, read anew; `None` if it has none that is understood.
-pub(crate) fn read_head(
-    images: &Images,
-    index: usize,
-    decoder: &Decoder,
-    file: &mut Vec<u8>,
-) -> Option<Head> {
-    let is_whole = images.read_head(index, START, file).ok()?;
+fn read_head(images: &Images, index: usize, decoder: &Decoder, file: &mut Vec<u8>) -> Option<Head> {
+    let is_whole = images.read_start(index, START, file).ok()? <= file.len() as u64;
     decoder.head(file, is_whole).ok().or_else(|| {
         // A preview or a colour profile may precede what is sought.
         images.read_unchecked(index, file).ok().filter(|()| !is_whole)?;

@@ -5,11 +5,14 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::known::{KnownImages, START};
+use super::known::KnownImages;
 use super::{Finding, ProgressCounter, for_each};
 use crate::dataset::{Dataset, Fingerprint, OnProgress};
 use crate::decode::{DecodeLimits, Decoder, Header, ImageKind};
 use crate::{error::DataError, storage::images::Images};
+
+/// Bytes of a file that are read first: nearly all headers are shorter.
+pub(super) const START: usize = 16 << 10;
 
 /// A summary of a part.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -28,7 +28,7 @@ const MAGIC: &[u8; 8] = b"VIMINDEX";
 /// Must be raised with every change of a type that is serialised in an index that is kept.
 const VERSION: u32 = 2;
 /// Of the index of a pack, which cannot be made anew: packs of earlier versions must be readable.
-pub(super) const PACK_VERSION: u32 = 1;
+pub(super) const OF_PACKS: u32 = 1;
 const HEADER: usize = 8 + 4 + 8 + 32;
 
 /// The index of a part, and where it is cached.
@@ -154,7 +154,7 @@ pub(super) struct PackIndex {
 fn of_pack(root: &Path) -> Result<(Index, Vec<FileStamp>), DataError> {
     let wrong = |why: String| SourceError::Pack { path: root.to_owned(), why };
     let file = root.join(PACK_INDEX);
-    let PackIndex { mut index, lengths } = read(&file, PACK_VERSION)
+    let PackIndex { mut index, lengths } = read(&file, OF_PACKS)
         .map_err(|why| wrong(format!("its `{PACK_INDEX}` cannot be used: {why}")))?;
     let mut stamps = vec![FileStamp::of(&file).map_err(DataError::io(&file))?];
     for (shard, length) in index.containers.iter_mut().zip(lengths) {

@@ -190,31 +190,6 @@ pub(crate) fn unzip(entry: &mut Vec<u8>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Turns the beginning of a zip entry, from its header on, into the beginning of the content.
-pub(crate) fn unzip_start(entry: &mut Vec<u8>) -> std::io::Result<()> {
-    use std::io::{Error, ErrorKind, Read};
-    let damaged = || Error::new(ErrorKind::InvalidData, "a damaged zip entry: its header");
-    let word = |at: usize| {
-        let bytes = entry.get(at..).and_then(|bytes| bytes.first_chunk::<2>());
-        bytes.map(|bytes| usize::from(u16::from_le_bytes(*bytes))).ok_or_else(damaged)
-    };
-    let start = HEADER + word(26)? + word(28)?;
-    let content = entry.get(start..).ok_or_else(damaged)?;
-    match word(8)? {
-        0 => {
-            entry.drain(..start);
-        }
-        _ => {
-            let mut plain = Vec::new();
-            let inflated = flate2::read::DeflateDecoder::new(content).take(4 * entry.len() as u64);
-            // It ends before its content does: what comes before that is asked for.
-            let _ = { inflated }.read_to_end(&mut plain);
-            *entry = plain;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::{fs::File, os::unix::fs::FileExt};
 
-use super::halves::{is_zip, unzip, unzip_start};
+use super::halves::{is_zip, unzip};
 use super::index::{Extent, Facts, Index, IndexEntry, Known, Verdict, base_name};
 use super::staging::{Staged, Staging};
 use super::{cache::CachedIndex, layout::Part};
@@ -17,8 +17,6 @@ use crate::statistics::Statistics;
 /// The most archives open at a time: there may be more shards than files that a process may have
 /// open, often 1024.
 const OPEN: usize = 256;
-/// Bytes that an entry of a zip usually has before its content, its name among them.
-const ZIP_HEADER: u32 = 1 << 10;
 
 /// Encoded images in files or archives, ordered by class and then by file name.
 #[derive(Debug)]
@@ -183,30 +181,6 @@ impl Images {
         };
         let error = |source| SourceError::Read { file: self.location(index), source }.into();
         read.map_err(error)
-    }
-
-    /// Replaces the content of `into` by the first `most` bytes of the file, and perhaps some more;
-    /// tells whether that is all of it. Of an entry of a zip no more is read than that takes.
-    pub(crate) fn read_head(
-        &self,
-        index: usize,
-        most: usize,
-        into: &mut Vec<u8>,
-    ) -> Result<bool, DataError> {
-        let Some(extent) = self.entry(index).extent.filter(|_| self.is_zip()) else {
-            let length = self.read_start(index, most, into)?;
-            return Ok(length <= into.len() as u64);
-        };
-        let short = u32::try_from(most).unwrap_or(u32::MAX).saturating_add(ZIP_HEADER);
-        if extent.length <= short {
-            self.read_unchecked(index, into)?;
-            return Ok(true);
-        }
-        let start = Extent { length: short, ..extent };
-        let container = self.entry(index).container as usize;
-        let read = self.read_part(container, start, into).and_then(|()| unzip_start(into));
-        let error = |source| SourceError::Read { file: self.location(index), source }.into();
-        read.map(|()| false).map_err(error)
     }
 
     /// Replaces the content of `into` by a part of an archive, or of its copy.

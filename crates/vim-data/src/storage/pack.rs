@@ -22,7 +22,7 @@ use tar::{Builder, Header};
 
 use crate::dataset::{Dataset, Fingerprint, OnProgress, Progress};
 use crate::error::{DataError, SourceError};
-use crate::storage::cache::{self, PACK_VERSION, PackIndex};
+use crate::storage::cache::{self, PackIndex};
 use crate::storage::images::Images;
 use crate::storage::index::{Extent, Index};
 use crate::storage::layout::PACK_INDEX;
@@ -117,7 +117,7 @@ pub fn pack(
     let summary = serde_json::to_vec_pretty(&report).map_err(|error| io(error.into()))?;
     fs::write(temporary.path().join(SUMMARY), summary).map_err(&io)?;
     let content = PackIndex { index, lengths };
-    cache::write(&temporary.path().join(PACK_INDEX), PACK_VERSION, &content).map_err(&io)?;
+    cache::write(&temporary.path().join(PACK_INDEX), cache::OF_PACKS, &content).map_err(&io)?;
     // Lets others read the folder: temporary folders are private.
     fs::set_permissions(temporary.path(), fs::Permissions::from_mode(0o755)).map_err(&io)?;
     fs::rename(temporary.path(), folder).map_err(DataError::io(folder))?;

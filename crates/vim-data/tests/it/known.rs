@@ -63,7 +63,7 @@ fn an_error_is_what_would_end_the_work() {
 #[test]
 fn headers_tell_of_pairs_that_do_not_fit() {
     let (map, area) = ("annotations/validation/ADE_val_00000003.png", pairs::SIDE * pairs::SIDE);
-    let smaller = pairs::labels_png([pairs::SIDE, 4], &vec![1; 4 * pairs::SIDE]);
+    let smaller = pairs::labels_png([pairs::SIDE, 4], &[1; 4 * pairs::SIDE]);
     let eight = png::BitDepth::Eight;
     let palette = pairs::grey_png([pairs::SIDE; 2], &vec![1; area], png::ColorType::Indexed, eight);
     for (name, bytes, expected) in [
