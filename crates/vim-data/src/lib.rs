@@ -50,7 +50,9 @@ pub use coco::{
     COCO_NUMBERS, CocoAnnotations, CocoClassScore, CocoDetections, CocoEvaluation, CocoKind,
     CocoScores, Detection,
 };
-pub use dataset::{Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Progress, Sample};
+pub use dataset::{
+    Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Progress, Sample, Suspects,
+};
 pub use datasets::config::{DataConfig, HoldOut};
 pub use datasets::{
     Annotation, Cifar, Coco, DatasetKind, PUBLISHED_ARCHIVES, Pairs, PublishedArchive, Shapes,
@@ -66,8 +68,8 @@ pub use error::{ClassError, ClassSide, DataError, Location, SourceError, Staging
 pub use golden::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, check_golden};
 pub use input::{InputKind, read_input, read_text, without_mark};
 pub use inspect::{
-    ClassCount, Finding, ScanReport, Sides, VerifyOptions, VerifyReport, scan, scan_objects,
-    scan_pairs, verify, verify_objects, verify_pairs,
+    BadRule, ClassCount, Finding, KnownImages, ScanReport, Sides, VerifyOptions, VerifyReport,
+    scan, scan_objects, scan_pairs, verify, verify_objects, verify_pairs,
 };
 pub use loader::{
     BadSample, BadTest, BadTrain, Batch, BatchBuffer, Batches, CpuAllocation, Described, Draw,

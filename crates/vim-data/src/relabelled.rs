@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::classes::ClassMatch;
-use crate::dataset::{Class, Dataset, Encoding, Fingerprint, LabelMaps, Sample};
+use crate::dataset::{
+    Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Sample, Suspects,
+};
 use crate::dense::ClassList;
 use crate::error::{ClassError, DataError};
 use crate::objects::{ImageObjects, ObjectClasses, ObjectError};
@@ -119,6 +121,10 @@ impl Dataset for Relabelled {
             object.class = self.recorded(object.class);
         }
         Ok(found)
+    }
+
+    fn suspects(&self, workers: usize, watch: OnProgress<'_>) -> Result<Suspects, DataError> {
+        self.inner.suspects(workers, watch)
     }
 
     fn name(&self, index: usize) -> String {

@@ -7,10 +7,11 @@ use super::image_files::start_staging;
 use super::{DataConfig, Files, Source, Sources};
 use crate::classes::nfc;
 use crate::coco::CocoAnnotations;
-use crate::dataset::{Class, Dataset, Encoding, Fingerprint, Sample};
+use crate::dataset::{Class, Dataset, Encoding, Fingerprint, OnProgress, Sample, Suspects};
 use crate::dense::ClassList;
 use crate::error::{DataError, Location, SourceError, listed};
 use crate::input::InputKind;
+use crate::inspect::known::{Wanted, look};
 use crate::objects::{ImageObjects, ObjectClasses, ObjectError};
 use crate::statistics::Statistics;
 use crate::storage::images::Images;
@@ -222,6 +223,27 @@ impl Dataset for Coco {
 
     fn objects(&self, index: usize) -> Result<ImageObjects, ObjectError> {
         self.entries[index].1.clone()
+    }
+
+    fn suspects(&self, workers: usize, watch: OnProgress<'_>) -> Result<Suspects, DataError> {
+        let places: Vec<usize> = self.entries.iter().map(|&(place, _)| place).collect();
+        let wanted = Wanted { images: &self.images, places: &places, is_labels: false };
+        let (heads, notes) = look(&[wanted], workers, watch)?;
+        let mut suspects = Suspects { notes, ..Suspects::default() };
+        let known = self.images.known();
+        for (index, ((place, objects), head)) in
+            self.entries.iter().zip(heads.into_iter().flatten()).enumerate()
+        {
+            let size = head.map(|head| head.size());
+            let fits = objects.as_ref().is_ok_and(|objects| Some(objects.size) == size);
+            if !fits || known.bad.contains(&(*place as u32)) {
+                suspects.bad.insert(index);
+            }
+            if head.is_some_and(|head| head.orientation != 1) {
+                suspects.turned.insert(index);
+            }
+        }
+        Ok(suspects)
     }
 
     fn name(&self, index: usize) -> String {

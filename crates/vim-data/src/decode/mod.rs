@@ -7,6 +7,7 @@
 //!
 //! A file that Pillow refuses is an error, so that no half image is trained on.
 
+mod head;
 mod jpeg;
 mod others;
 #[cfg(feature = "turbo")]
@@ -17,6 +18,8 @@ use std::panic::{self, AssertUnwindSafe};
 
 use crate::input::InputKind;
 use crate::pixels::{Pixels, Region};
+
+pub(crate) use head::Head;
 
 /// The largest files and images that are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -259,6 +259,26 @@ pub enum DataError {
         reason: String,
     },
 
+    /// Images are known to be bad before the first of them is used.
+    #[error(
+        "use {count} of {images} {what}: {name}, the first, {reason}. List them all by `vim-train \
+         data verify`, and replace or remove them; {advice}"
+    )]
+    KnownBad {
+        /// Bad images.
+        count: usize,
+        /// All of them.
+        images: usize,
+        /// What they are: `test images` and the like.
+        what: String,
+        /// The file of the first, or `archive:member`.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+        /// What else can be done.
+        advice: &'static str,
+    },
+
     /// Too many images could not be used.
     #[error(
         "find enough good images: {count} were bad in {draws} draws, lately {last}; list them all \

@@ -1,6 +1,7 @@
-//! Examination of all images of a part: [`scan`](scan()) reads their headers, [`verify`](verify())
-//! decodes them.
+//! Examination of images: [`scan`](scan()) reads the headers of all images of a part,
+//! [`verify`](verify()) decodes them, and [`KnownImages`] is what is known before that.
 
+pub(crate) mod known;
 mod objects;
 mod pairs;
 mod scan;
@@ -14,9 +15,10 @@ use serde::Serialize;
 use crate::dataset::{Dataset, OnProgress, Progress};
 use crate::{error::DataError, storage::images::Images};
 
+pub use known::{BadRule, KnownImages};
 pub use objects::{scan_objects, verify_objects};
-pub use pairs::verify_pairs;
-pub use scan::{ClassCount, ScanReport, Sides, scan, scan_pairs};
+pub use pairs::{scan_pairs, verify_pairs};
+pub use scan::{ClassCount, ScanReport, Sides, scan};
 pub use verify::{VerifyOptions, VerifyReport, verify};
 
 /// A remark on an image.
@@ -33,6 +35,13 @@ pub struct Finding {
 }
 
 impl Finding {
+    fn of(dataset: &dyn Dataset, index: usize, what: impl ToString) -> Self {
+        let has_class = dataset.label_maps().is_none() && dataset.object_classes().is_none();
+        let class = has_class.then(|| dataset.class_names()[dataset.label(index) as usize].clone());
+        let (name, class) = (dataset.name(index), class.unwrap_or_default());
+        Self { index, name, class, what: what.to_string() }
+    }
+
     fn new(images: &Images, index: usize, what: impl ToString) -> Self {
         let class = images.class_names()[images.label(index) as usize].clone();
         Self { index, name: images.name(index), class, what: what.to_string() }

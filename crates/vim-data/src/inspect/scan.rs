@@ -1,18 +1,20 @@
 //! Counts, sizes and oddities, from the headers of all files.
 
-use std::{collections::BTreeMap, io::ErrorKind, path::PathBuf};
+use std::collections::{BTreeMap, HashSet};
+use std::io::ErrorKind;
+use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::known::KnownImages;
 use super::{Finding, ProgressCounter, for_each};
 use crate::dataset::{Dataset, Fingerprint, OnProgress};
 use crate::decode::{DecodeLimits, Decoder, Header, ImageKind};
-use crate::dense::PairError;
 use crate::error::{DataError, SourceError};
 use crate::storage::images::Images;
 
 /// Bytes of a file that are read first: nearly all headers are shorter.
-const START: usize = 16 << 10;
+pub(super) const START: usize = 16 << 10;
 
 /// A summary of a part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -37,9 +39,23 @@ pub struct ScanReport {
     pub width: Option<Sides>,
     /// Number of images by what they are: `JPEG`, `grey JPEG`, `progressive JPEG`, `PNG` and so on.
     pub kinds: BTreeMap<String, usize>,
-    /// Files that are unreadable, have four channels, have the extension of another format, or are
-    /// too long for a segmenter.
+    /// Files that are unreadable, have four channels, or have the extension of another format, and
+    /// images that cannot be used with what belongs to them.
     pub odd: Vec<Finding>,
+    /// What else is to be said of them, a line each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+impl ScanReport {
+    /// With what is known of the images: the bad ones are odd.
+    pub(super) fn with(mut self, known: KnownImages) -> Self {
+        let names: HashSet<String> = self.odd.iter().map(|odd| odd.name.clone()).collect();
+        let more = known.bad.into_iter().filter(|bad| !names.contains(&bad.name));
+        self.odd.extend(more);
+        self.notes.extend(known.notes);
+        self
+    }
 }
 
 /// A class and its number of images.
@@ -71,34 +87,6 @@ pub fn scan(
     workers: usize,
     watch: OnProgress<'_>,
 ) -> Result<ScanReport, DataError> {
-    scan_for(images, workers, watch, oddity)
-}
-
-/// As [`scan`], of the images or the label maps of pairs: one that is too long for a segmenter is a
-/// finding.
-///
-/// # Errors
-/// As [`scan`].
-pub fn scan_pairs(
-    images: &Images,
-    workers: usize,
-    watch: OnProgress<'_>,
-) -> Result<ScanReport, DataError> {
-    scan_for(images, workers, watch, |header, name| {
-        match PairError::check_side([header.height, header.width], []) {
-            Ok(()) => oddity(header, name),
-            Err(error) => Some(error.to_string()),
-        }
-    })
-}
-
-/// As [`scan`], where `oddity` gives the remark on a file by its name.
-fn scan_for(
-    images: &Images,
-    workers: usize,
-    watch: OnProgress<'_>,
-    oddity: impl Fn(&Header, &str) -> Option<String>,
-) -> Result<ScanReport, DataError> {
     let start = || Ok((Decoder::new(DecodeLimits::default())?, Vec::new()));
     let count = ProgressCounter::new(images.len(), watch);
     let headers = for_each(0..images.len(), workers, &count, &start, &|(decoder, file), index| {
@@ -117,6 +105,7 @@ fn scan_for(
         width: sides(headers.iter().flatten().map(|header| header.width)),
         kinds: BTreeMap::new(),
         odd: Vec::new(),
+        notes: Vec::new(),
     };
     for (index, header) in headers.iter().enumerate() {
         let (kind, odd) = match header {

@@ -41,6 +41,9 @@ pub struct VerifyReport {
     pub warned: Vec<Finding>,
     /// Those that cannot be used.
     pub bad: Vec<Finding>,
+    /// What else is to be said of them, a line each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// What one look at a file has shown.

@@ -252,7 +252,7 @@ const PAUSES: [Duration; 3] =
     [Duration::from_millis(20), Duration::from_millis(200), Duration::from_secs(2)];
 
 /// Reads an image as stored, and tries again if that fails and may get better.
-pub(super) fn read(
+pub(crate) fn read(
     dataset: &dyn Dataset,
     index: usize,
     into: &mut Sample,

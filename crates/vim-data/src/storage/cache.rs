@@ -6,7 +6,7 @@
 //! | 4 | version, little-endian |
 //! | 8 | length of the rest after the hash, little-endian |
 //! | 32 | BLAKE3 of the rest |
-//! | rest | what was listed, its stamps and the index, in postcard's encoding |
+//! | rest | the part, its stamps, the index and what is known of its files, in postcard's encoding |
 //!
 //! A file of another version or with another hash, a file of something else, and one older than the
 //! data are ignored: the index is made again.
@@ -15,11 +15,12 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::iter;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::index::{FileStamp, Index};
+use super::index::{FileStamp, Index, Known};
 use super::layout::{PACK_INDEX, Part};
 use super::zips::Zipped;
 use super::{EnvPaths, folder, halves, labels::List, tars};
@@ -38,6 +39,8 @@ const HEADER: usize = 8 + 4 + 8 + 32;
 pub(crate) struct CachedIndex {
     pub(crate) part: Part,
     pub(crate) index: Index,
+    /// What is known of the files.
+    pub(crate) known: Mutex<Known>,
     stamps: Vec<FileStamp>,
     /// Files that may hold it, in order of preference.
     files: Vec<PathBuf>,
@@ -55,13 +58,17 @@ pub(crate) fn open(
     let mut cached = CachedIndex {
         files: files(&part, folder, env_paths),
         index: Index::default(),
+        known: Mutex::default(),
         stamps: vec![],
         notes: vec![],
         part,
     };
     for file in &cached.files {
         match load(file, &cached.part) {
-            Ok((index, stamps)) => return Ok(CachedIndex { index, stamps, ..cached }),
+            Ok((index, stamps, known)) => {
+                let known = Mutex::new(known);
+                return Ok(CachedIndex { index, stamps, known, ..cached });
+            }
             Err(Unusable::Absent) => {}
             Err(why) => cached.notes.push(format!("`{}` is made anew: {why}", file.display())),
         }
@@ -81,10 +88,11 @@ pub(crate) fn open(
 impl CachedIndex {
     /// Writes the index to the first of its files that is writable.
     pub(super) fn save(&self) -> Result<(), (PathBuf, io::Error)> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut failure = Ok(());
         for file in &self.files {
             let folder = file.parent().map_or(Ok(()), fs::create_dir_all);
-            let content = (&self.part, &self.stamps, &self.index, &self.index.zipped);
+            let content = (&self.part, &self.stamps, &self.index, &*known, &self.index.zipped);
             match folder.and_then(|()| write(file, VERSION, &content)) {
                 Ok(()) => return Ok(()),
                 // The last failure is reported: the user can most easily change that folder.
@@ -180,12 +188,12 @@ pub(crate) enum Unusable {
 }
 
 /// Loads the index of `part` from `file`, unless something that it was made from has changed.
-fn load(file: &Path, part: &Part) -> Result<(Index, Vec<FileStamp>), Unusable> {
-    type Content = (Part, Vec<FileStamp>, Index, Vec<Zipped>);
-    let (of, stamps, mut index, zipped): Content = read(file, VERSION)?;
+fn load(file: &Path, part: &Part) -> Result<(Index, Vec<FileStamp>, Known), Unusable> {
+    type Content = (Part, Vec<FileStamp>, Index, Known, Vec<Zipped>);
+    let (of, stamps, mut index, known, zipped): Content = read(file, VERSION)?;
     index.zipped = zipped;
     match of == *part && stamps.iter().all(FileStamp::is_current) {
-        true => Ok((index, stamps)),
+        true => Ok((index, stamps, known)),
         false => Err(Unusable::Stale),
     }
 }

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::{fs::File, os::unix::fs::FileExt};
 
-use super::index::{Extent, Facts, Index, IndexEntry, base_name};
+use super::index::{Extent, Facts, Index, IndexEntry, Known, Verdict, base_name};
 use super::staging::{Staged, Staging};
 use super::zips::Zipped;
 use super::{cache::CachedIndex, layout::Part};
-use crate::dataset::{Class, Dataset, Encoding, Fingerprint, Sample};
+use crate::dataset::{Class, Dataset, Encoding, Fingerprint, OnProgress, Sample, Suspects};
 use crate::error::{DataError, Location, SourceError};
 use crate::input::{InputKind, read_open};
 use crate::statistics::Statistics;
@@ -237,6 +237,19 @@ impl Images {
         Ok(file)
     }
 
+    /// What is known of the files beside the index.
+    pub(crate) fn known(&self) -> MutexGuard<'_, Known> {
+        self.cached.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what is known of the files with the index.
+    ///
+    /// # Errors
+    /// If it cannot be written: the file, and why.
+    pub(crate) fn keep_known(&self) -> Result<(), (PathBuf, io::Error)> {
+        self.cached.save()
+    }
+
     /// Records findings and saves them with the index.
     pub(crate) fn record(
         &mut self,
@@ -287,6 +300,14 @@ impl Dataset for Images {
 
     fn label(&self, index: usize) -> Class {
         self.labels[self.entry(index).label as usize]
+    }
+
+    /// Those that a verification found bad: of classes alone no header is read.
+    fn suspects(&self, _workers: usize, _watch: OnProgress<'_>) -> Result<Suspects, DataError> {
+        let is_bad = |&index: &usize| {
+            self.facts(index).is_some_and(|facts| matches!(facts.verdict, Verdict::Bad(_)))
+        };
+        Ok(Suspects { bad: (0..self.len()).filter(is_bad).collect(), ..Suspects::default() })
     }
 
     fn name(&self, index: usize) -> String {

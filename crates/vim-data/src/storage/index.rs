@@ -4,13 +4,14 @@
 //! (`storage::cache`): listing ImageNet's 1.28 million images takes seconds to minutes, reading the
 //! file about a second.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io, time::UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
 use super::zips::Zipped;
-use crate::decode::Header;
+use crate::decode::{Head, Header};
 use crate::error::{DataError, Location, SourceError};
 
 /// The images of one part of a dataset, ordered by class and name.
@@ -66,6 +67,16 @@ pub enum Verdict {
     Warned(String),
     /// Not decoded.
     Bad(String),
+}
+
+/// What is known of the files of an index beside it, as far as somebody has looked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Known {
+    /// What the head of each file says; `None` where none was looked at or could be read. Empty if
+    /// none was looked at.
+    pub(crate) heads: Vec<Option<Head>>,
+    /// Images that a verification found bad together with what belongs to them, ascending.
+    pub(crate) bad: BTreeSet<u32>,
 }
 
 /// A contiguous part of an archive, in bytes.

@@ -19,6 +19,7 @@ mod hidden;
 mod huge;
 mod index;
 mod inspect;
+mod known;
 mod loader;
 mod loader_faults;
 mod loader_files;

@@ -184,7 +184,12 @@ fn every_method_has_finite_losses() {
 
 /// Writes the first images of a split, with those of their annotations that `is_kept`, as one part
 /// of a folder of COCO's layout.
-fn write_part(folder: &Path, part: &str, split: &Split, is_kept: impl Fn(&Value) -> bool) {
+pub(crate) fn write_part(
+    folder: &Path,
+    part: &str,
+    split: &Split,
+    is_kept: impl Fn(&Value) -> bool,
+) {
     let scenes = EvalScenes::new(split, (0..split.len()).collect(), 1, OnBad::Fail).unwrap();
     let mut names = Vec::new();
     for scene in scenes {
@@ -204,7 +209,7 @@ fn write_part(folder: &Path, part: &str, split: &Split, is_kept: impl Fn(&Value)
 }
 
 /// Procedural scenes, `count` in each part.
-fn scenes(count: usize) -> Split {
+pub(crate) fn scenes(count: usize) -> Split {
     let shapes = ShapesConfig { image_size: 32, train: count, seed: 3, ..ShapesConfig::default() };
     let config = DataConfig { shapes, ..DataConfig::default() };
     vim_data::open::<vim_data::ImageObjects>(&config).unwrap().train

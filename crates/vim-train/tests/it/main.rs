@@ -20,6 +20,7 @@ mod events;
 mod fatal;
 mod features;
 mod flags;
+mod known;
 mod layers;
 mod library;
 mod nodes;

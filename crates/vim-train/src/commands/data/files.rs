@@ -2,22 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use vim_data::{
     Coco, DataConfig, DataError, EnvPaths, Images, OnProgress, PackOptions, PackReport, Pairs,
-    Progress, ScanReport, Sides, SourceError, Sources, Stage, VerifyOptions, VerifyReport,
-    open_coco, open_images, open_pairs,
+    ScanReport, Sides, SourceError, Sources, Stage, VerifyOptions, VerifyReport, open_coco,
+    open_images, open_pairs,
 };
 use vim_run::printable;
 
 use crate::args::Overrides;
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
-use crate::output::bar::Bar;
-use crate::output::summary::rate;
+use crate::output::bar::ImageBar;
 use crate::output::{print, print_json};
 
 /// Count images and classes, and list odd files, by reading the header of every file.
@@ -107,48 +104,14 @@ fn open(which: &ImageArgs) -> Result<(Named<Images>, usize), Error> {
     Ok((which.part.of(sources), workers(which, &data)))
 }
 
-/// Interval between two lines without a bar.
-const PAUSE: Duration = Duration::from_secs(30);
-
-struct Task {
-    name: String,
-    bar: Bar,
-    start: Instant,
-    last: Mutex<Instant>,
-}
-
-impl Task {
-    /// The task `name` over `total` images.
-    fn new(name: String, total: usize) -> Self {
-        let bar = Bar::of_images(total, &name);
-        let now = Instant::now();
-        Self { name, bar, start: now, last: Mutex::new(now) }
-    }
-
-    /// Updates the progress, from any thread.
-    fn show(&self, progress: Progress) {
-        if let Some(bar) = &self.bar.0 {
-            bar.set_position(progress.images as u64);
-            return;
-        }
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.elapsed() >= PAUSE {
-            *last = Instant::now();
-            let speed = progress.images as f64 / self.start.elapsed().as_secs_f64();
-            let Progress { images, total, .. } = progress;
-            eprintln!("{} {images}/{total} images {} img/s", self.name, rate(speed));
-        }
-    }
-}
-
 const SCAN_EXAMPLES: &str = "\
 Examples:
   vim-train data scan configs/vim_tiny_imagenet.toml
   vim-train data scan --set data.dataset=folder --set data.path=~/flowers --part train --json
 
-Reads the beginning of every file, and decodes none. Odd are files that are no image and pairs
-too long for a segmenter, which are not usable; JPEGs of four channels, and files whose content is not
-what their name says, which are.";
+Reads the beginning of every file, and decodes none. Odd are files that are no image, JPEGs of four
+channels, those whose content is not what their name says, and images that do not fit their label map
+or annotations; the first and the last cannot be used.";
 
 /// `work` over every part with a bar, and the reports by the parts' names.
 fn each<R>(
@@ -158,19 +121,10 @@ fn each<R>(
 ) -> Result<BTreeMap<&'static str, R>, Error> {
     let mut reports = BTreeMap::new();
     for (name, mut images) in parts {
-        let task = Task::new(format!("{command} {name}"), vim_data::Dataset::len(&images));
+        let task = ImageBar::new(format!("{command} {name}"), vim_data::Dataset::len(&images));
         reports.insert(name, work(name, &mut images, &|progress| task.show(progress))?);
     }
     Ok(reports)
-}
-
-/// The images and the label maps of each part.
-fn halves(parts: Named<Pairs>) -> Named<Images> {
-    let each = parts.into_iter().flat_map(|(name, pairs)| {
-        let maps = if name == "train" { "train label maps" } else { "val label maps" };
-        [name, maps].into_iter().zip(pairs.into_halves())
-    });
-    each.collect()
 }
 
 pub(super) fn scan(args: &ImageArgs) -> Result<(), Error> {
@@ -178,18 +132,24 @@ pub(super) fn scan(args: &ImageArgs) -> Result<(), Error> {
     let reports = if data.dataset.has_objects() {
         let workers = workers(args, &data);
         let scanned = coco_of(args, &data)?.into_iter().map(|(name, coco)| {
-            let task = Task::new(format!("scan {name}"), vim_data::Dataset::len(coco.images()));
+            let task = ImageBar::new(format!("scan {name}"), vim_data::Dataset::len(coco.images()));
             Ok((name, vim_data::scan_objects(&coco, workers, &|progress| task.show(progress))?))
         });
         scanned.collect::<Result<_, Error>>()?
+    } else if data.dataset.has_pairs() {
+        let (workers, mut reports) = (workers(args, &data), BTreeMap::new());
+        for (name, pairs) in pairs_of(args, &data)? {
+            let maps = if name == "train" { "train label maps" } else { "val label maps" };
+            let total = vim_data::Dataset::len(&pairs);
+            let tasks = [name, maps].map(|name| ImageBar::new(format!("scan {name}"), total));
+            let watch = tasks.each_ref().map(|task| move |progress| task.show(progress));
+            let scanned = vim_data::scan_pairs(&pairs, workers, [&watch[0], &watch[1]])?;
+            reports.extend([name, maps].into_iter().zip(scanned));
+        }
+        reports
     } else {
-        let is_paired = data.dataset.has_pairs();
-        let (parts, workers) = match is_paired {
-            true => (halves(pairs_of(args, &data)?), workers(args, &data)),
-            false => open(args)?,
-        };
-        let scan = if is_paired { vim_data::scan_pairs } else { vim_data::scan };
-        each("scan", parts, |_, images, watch| scan(images, workers, watch))?
+        let (parts, workers) = open(args)?;
+        each("scan", parts, |_, images, watch| vim_data::scan(images, workers, watch))?
     };
     if args.json {
         return print_json(&reports);
@@ -224,6 +184,7 @@ fn scan_text(name: &str, report: &ScanReport) -> String {
     for odd in &report.odd {
         lines.push(format!("  odd: {} {}", printable(&odd.name), odd.what));
     }
+    lines.extend(report.notes.iter().map(|note| format!("  note: {}", printable(note))));
     lines.join("\n")
 }
 
@@ -232,8 +193,8 @@ Examples:
   vim-train data verify configs/vim_tiny_imagenet.toml
   vim-train data verify configs/vim_tiny_imagenet.toml --again --part val --json
 
-Exit code 65 if an image cannot be used. Interrupted, it goes on where it was. From then on the loader
-knows sizes and bad files beforehand, and compares the checksum of every file that it reads.";
+Exit code 65 if an image cannot be used. Interrupted, it goes on where it was. From then on `train` and
+`eval` know bad images before they begin, and the checksum of every file that is read is compared.";
 
 /// Decode every file once, list the bad ones, and keep the verdicts and checksums with the
 /// index.
@@ -252,14 +213,14 @@ pub(super) fn verify(args: &VerifyArgs) -> Result<(), Error> {
     let reports = if data.dataset.has_objects() {
         let workers = workers(&args.which, &data);
         let verified = coco_of(&args.which, &data)?.into_iter().map(|(name, coco)| {
-            let task = Task::new(format!("verify {name}"), vim_data::Dataset::len(&coco));
+            let task = ImageBar::new(format!("verify {name}"), vim_data::Dataset::len(&coco));
             Ok((name, vim_data::verify_objects(&coco, workers, &|progress| task.show(progress))?))
         });
         verified.collect::<Result<_, Error>>()?
     } else if data.dataset.has_pairs() {
         let workers = workers(&args.which, &data);
         let verified = pairs_of(&args.which, &data)?.into_iter().map(|(name, pairs)| {
-            let task = Task::new(format!("verify {name}"), vim_data::Dataset::len(&pairs));
+            let task = ImageBar::new(format!("verify {name}"), vim_data::Dataset::len(&pairs));
             Ok((name, vim_data::verify_pairs(&pairs, workers, &|progress| task.show(progress))?))
         });
         verified.collect::<Result<_, Error>>()?
@@ -279,12 +240,13 @@ pub(super) fn verify(args: &VerifyArgs) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::data(format!(
-        "{bad} of {images} images cannot be used (listed above): copy them again, or replace or remove them"
+        "{bad} of {images} images cannot be used (listed above): copy them again, or replace or remove them, \
+         or mend what is annotated"
     )))
 }
 
 fn verify_text(name: &str, report: &VerifyReport) -> String {
-    let VerifyReport { path, images, known, good, bytes, warned, bad } = report;
+    let VerifyReport { path, images, known, good, bytes, warned, bad, notes } = report;
     let mut lines = vec![
         format!("{name}  {}", path.display()),
         format!("  images  {images}, of which {known} were known from before"),
@@ -298,6 +260,7 @@ fn verify_text(name: &str, report: &VerifyReport) -> String {
             lines.push(format!("  {what}: {} {}", printable(&finding.name), finding.what));
         }
     }
+    lines.extend(notes.iter().map(|note| format!("  note: {}", printable(note))));
     lines.join("\n")
 }
 

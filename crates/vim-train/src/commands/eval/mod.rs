@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use vim_comm::Comm;
+use vim_data::BadRule;
 use vim_run::CONFIG;
 use vim_run::checkpoint::{Selection, Weights};
 use vim_run::signals::{Interrupted, StopRequest};
@@ -24,6 +25,7 @@ use crate::task::EvalSplit;
 use crate::task::backends::{self, Work};
 use crate::task::classes::as_trained;
 use crate::task::kinds::with_task;
+use crate::task::known::check_split;
 use crate::task::named::{EvalOptions, Evaluating, NamedTask, Report as _, check_flags};
 use crate::weights::place::Place;
 use crate::weights::provenance::{Remarks, Use};
@@ -169,6 +171,11 @@ fn evaluate<T: NamedTask>(args: &EvalArgs, subject: Subject) -> Result<(), Error
         EvalSplit::Val => splits.val.ok_or_else(no_validation)?,
     };
     remarks.classes_without_images = split.empty_classes();
+    let what = if args.split == EvalSplit::Val { "validation images" } else { "test images" };
+    let rule = BadRule::Test(config.data.bad_test);
+    for note in check_split(&split, what, rule, &config, &Comm::single())? {
+        eprintln!("note: {note}");
+    }
     let described = source.described::<T::Heads>(Some(&config), Some(classes))?;
     let (model, loaded) = source.model(&described, &chosen.device, options)?;
     source.say_notes(&loaded, options);
