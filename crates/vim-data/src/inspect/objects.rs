@@ -8,11 +8,18 @@ use crate::datasets::Coco;
 use crate::decode::{DecodeLimits, Decoder};
 use crate::error::DataError;
 use crate::loader::objects::decode_scene;
+use crate::objects::ImageObjects;
 use crate::pixels::Pixels;
 
 /// A remark on image `index` of `coco`.
 fn finding(coco: &Coco, index: usize, what: impl ToString) -> Finding {
     Finding { index, name: coco.name(index), class: String::new(), what: what.to_string() }
+}
+
+/// The objects of an image that are left out, if there are some.
+fn left_out(of_image: &ImageObjects) -> Option<String> {
+    let all: Vec<String> = of_image.left_out.iter().map(|one| one.to_string()).collect();
+    (!all.is_empty()).then(|| format!("has an object that is left out: {}", all.join("; ")))
 }
 
 /// As [`scan`], of the files of `coco`: a class has the images with an object of it, and
@@ -28,14 +35,15 @@ pub fn scan_objects(
     let mut report = scan(coco.images(), workers, watch)?;
     let mut images_of = vec![0; coco.num_classes()];
     for index in 0..coco.len() {
-        let objects = match coco.objects(index) {
-            Ok(of_image) => of_image.objects,
+        let of_image = match coco.objects(index) {
+            Ok(of_image) => of_image,
             Err(error) => {
                 report.odd.push(finding(coco, index, error));
                 continue;
             }
         };
-        let mut classes: Vec<u32> = objects.iter().map(|object| object.class).collect();
+        report.odd.extend(left_out(&of_image).map(|what| finding(coco, index, what)));
+        let mut classes: Vec<u32> = of_image.objects.iter().map(|object| object.class).collect();
         classes.sort_unstable();
         classes.dedup();
         classes.into_iter().for_each(|class| images_of[class as usize] += 1);
@@ -57,7 +65,7 @@ pub fn scan_objects(
 }
 
 /// Decodes every image of `coco` by `workers` threads; bad are those that training would replace,
-/// for the image or for an annotation of it.
+/// and those with objects that are left out have a warning.
 ///
 /// Nothing is recorded: the next verification decodes all of them again.
 ///
@@ -77,7 +85,11 @@ pub fn verify_objects(
             return Ok((Err(format!("cannot be read: failed to {error}")), 0));
         }
         let decoded = decode_scene(coco, index, decoder, &sample.image, image);
-        let checked = decoded.map(|(_, warning)| warning).map_err(|error| error.to_string());
+        let warnings = |(of_image, warning): (ImageObjects, Option<String>)| -> Option<String> {
+            let all: Vec<String> = warning.into_iter().chain(left_out(&of_image)).collect();
+            (!all.is_empty()).then(|| all.join("; "))
+        };
+        let checked = decoded.map(warnings).map_err(|error| error.to_string());
         Ok((checked, sample.bytes()))
     })?;
     let mut report = VerifyReport {
