@@ -17,17 +17,25 @@ pub(super) const UNNUMBERED: u64 = u64::MAX;
 
 /// The annotations in the text `bytes`.
 pub(super) fn annotations(bytes: Vec<u8>) -> Result<Dataset, String> {
+    if first(&bytes) == Some(b'[') {
+        let expected = "expected an object with `images`, `categories` and `annotations`";
+        return Err(format!("it is a list, as of detections; {expected}"));
+    }
     let AnnotationFile { images, annotations, categories } = parse(bytes)?;
     Ok(Dataset { images, annotations, categories, ..Dataset::default() })
 }
 
 /// The detections in the text `bytes`: a list, or an object with one.
 pub(super) fn detections(bytes: Vec<u8>) -> Result<Vec<Annotation>, String> {
-    let first = without_mark(&bytes).iter().find(|byte| !byte.is_ascii_whitespace());
-    match first == Some(&b'{') {
+    match first(&bytes) == Some(b'{') {
         true => parse(bytes).map(|DetectionFile { annotations }| annotations),
         false => parse(bytes).map(|DetectionList(annotations)| annotations),
     }
+}
+
+/// The first character that is no space.
+fn first(bytes: &[u8]) -> Option<u8> {
+    without_mark(bytes).iter().find(|byte| !byte.is_ascii_whitespace()).copied()
 }
 
 #[derive(Deserialize)]
