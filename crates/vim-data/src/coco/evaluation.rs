@@ -125,7 +125,9 @@ impl CocoEvaluation {
         let wrong = |what, file: &crate::error::Location, why: String| -> DataError {
             SourceError::Coco { file: file.clone(), what, why }.into()
         };
-        if kind == CocoKind::Segm && !truths.content.annotations.is_empty() && !truths.has_masks() {
+        // Of checked data a few images may have none, and then all of them are ignored.
+        let has_objects = truths.is_given && !truths.content.annotations.is_empty();
+        if kind == CocoKind::Segm && has_objects && !truths.has_masks() {
             return Err(wrong("annotations", &truths.file, "they have no masks to compare".into()));
         }
         let iou_type = match kind {

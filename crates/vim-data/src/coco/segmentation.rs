@@ -92,7 +92,9 @@ impl<'de> Visitor<'de> for ShapeVisitor {
                 "h" => height = Some(map.next_value::<Whole<u32>>()?.0),
                 "w" => width = Some(map.next_value::<Whole<u32>>()?.0),
                 "counts" => counts = Some(map.next_value()?),
-                _ => drop(map.next_value::<IgnoredAny>()?),
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
             }
         }
         let size = size.or_else(|| Some([height?, width?]));

@@ -45,6 +45,8 @@ pub struct Coco {
 /// The folder of annotations, and the archive that has it.
 const ANNOTATIONS: &str = "annotations";
 const ANNOTATIONS_ZIP: &str = "annotations_trainval2017.zip";
+/// Bytes that a packed one becomes at most.
+const MOST_PACKED: u64 = 1032;
 
 /// Finds the images and reads the annotations that a configuration of `coco` names. The training
 /// part has the images with an object that is no crowd. Objects whose boxes or masks cannot be used
@@ -169,7 +171,9 @@ fn unzipped(zip: &Path, member: &str) -> Result<Vec<u8>, DataError> {
     if stated > most {
         return Err(wrong(InputKind::Annotations.too_large().to_string()));
     }
-    let mut bytes = Vec::with_capacity(stated as usize);
+    // No more than can be in what is packed, whatever is stated.
+    let room = stated.min(entry.compressed_size().saturating_mul(MOST_PACKED));
+    let mut bytes = Vec::with_capacity(room as usize);
     let read = entry.take(stated + 1).read_to_end(&mut bytes);
     read.map_err(|error| wrong(error.to_string()))?;
     match bytes.len() as u64 > stated {

@@ -18,7 +18,7 @@ fn finding(coco: &Coco, index: usize, what: impl ToString) -> Finding {
 
 /// The objects of an image that are left out, if there are some.
 fn left_out(of_image: &ImageObjects) -> Option<String> {
-    let all: Vec<String> = of_image.left_out.iter().map(|one| one.to_string()).collect();
+    let all: Vec<String> = of_image.left_out.iter().map(ToString::to_string).collect();
     (!all.is_empty()).then(|| format!("has an object that is left out: {}", all.join("; ")))
 }
 
