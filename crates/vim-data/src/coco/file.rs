@@ -128,7 +128,7 @@ fn odd_areas(annotations: &[Annotation]) -> Option<String> {
     let area = annotations[place].area.unwrap_or_default();
     Some(format!(
         "{count} annotations have an `area` that is no finite number, the first is {area} of \
-         `annotations[{place}]`; scores by size are of no use for them"
+         `annotations[{place}]`; scores by size are not exact then"
     ))
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Formats, run lengths and the evaluation are `hotcoco`'s, which follows pycocotools to the last
 //! bit; files are read here, as far as they are used, and what hotcoco takes in good faith is
-//! checked first. A file that is damaged as a whole is an error that names the place; an object that
-//! cannot be used is left out and counted.
+//! checked first. A file that is damaged as a whole is an error that names the place; an object
+//! that cannot be used is left out and counted.
 
 mod detection;
 mod evaluation;

@@ -25,8 +25,8 @@ pub struct Object {
 
 /// An object as annotated whose box or mask cannot be used: nothing learns from it.
 ///
-/// In an evaluation one with a box counts for boxes, and where masks are compared a detection in its
-/// box is neither right nor wrong.
+/// In an evaluation one with a box counts for boxes, and where masks are compared a detection in
+/// its box is neither right nor wrong.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeftOut {
     /// Number of the annotation.

@@ -275,6 +275,19 @@ fn files_of_other_programs_give_the_same_numbers() {
         assert_eq!(numbers(&truths, &loose, kind), numbers(&sound, &found, kind));
     }
     assert!(sound.notes().is_empty());
+    let infinite = truths_text("\"area\":400", "\"area\":-Infinity");
+    let (truths, _) = read(&infinite, "[]").unwrap();
+    let [note] = truths.notes() else { panic!("{:?}", truths.notes()) };
+    let why = "2 annotations have an `area` that is no finite number, the first is -inf of \
+               `annotations[0]`";
+    assert!(note.contains(why), "{note}");
+}
+
+/// The truths with one text in the place of another.
+fn truths_text(from: &str, to: &str) -> String {
+    let text = truths().to_string();
+    assert!(text.contains(from), "{text}");
+    text.replace(from, to)
 }
 
 #[test]
