@@ -191,7 +191,12 @@ impl Coco {
         let file = annotations.file().clone();
         let entry = |(name, objects): (String, ImageObjects)| {
             let Some(&place) = places.get(name.trim_start_matches("./")) else {
-                let why = format!("it names `{name}`, which is not in {}", images.root().display());
+                let why = match name.is_empty() {
+                    true => format!("image {} has no `file_name`", objects.id),
+                    false => {
+                        format!("it names `{name}`, which is not in {}", images.root().display())
+                    }
+                };
                 return Err(SourceError::Coco { file: file.clone(), what: "annotations", why });
             };
             Ok((place, objects))

@@ -257,6 +257,7 @@ fn files_that_do_not_fit_are_named() {
     for (part, pointer, value, why) in [
         ("train2017", "/annotations/0/image_id", json!(99), "of image 99, which it does not have"),
         ("val2017", "/images/0/file_name", json!("x.png"), "it names `x.png`, which is not in"),
+        ("val2017", "/images/0/file_name", Value::Null, "image 6 has no `file_name`"),
         ("val2017", "/categories/0/name", json!("newt"), "only the former has `newt`"),
         ("val2017", "/categories/0/id", json!(1000), "1000"),
     ] {
