@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn outlines_are_as_long_as_memory_bears() {
         let zigzag = |points: usize, side: f64| {
-            let point = |at: usize| [if at % 2 == 0 { side } else { 0.0 }, at as f64 % side];
+            let point = |at: usize| [(at % 2) as f64 * side, at as f64 % side];
             with(Segmentation::Polygon(vec![(0..points).flat_map(point).collect()]))
         };
         // As dense as an outline by hand can be, and what takes gigabytes.

@@ -187,16 +187,13 @@ where
 fn parse<T: DeserializeOwned>(mut bytes: Vec<u8>) -> Result<T, String> {
     quote_non_finite(&mut bytes);
     let text = without_mark(&bytes);
-    serde_json::from_slice(text).or_else(|plain| {
+    serde_json::from_slice(text).map_err(|plain| {
         let mut reader = serde_json::Deserializer::from_slice(text);
         let named = serde_path_to_error::deserialize::<_, T>(&mut reader);
-        Err(named.err().map_or_else(
+        named.err().map_or_else(
             || described(&plain, None),
-            |error| {
-                let path = error.path().to_string();
-                described(error.inner(), Some(&path))
-            },
-        ))
+            |error| described(error.inner(), Some(&error.path().to_string())),
+        )
     })
 }
 
