@@ -48,7 +48,7 @@ mod transforms;
 pub use classes::{ClassMatch, match_classes};
 pub use coco::{
     COCO_NUMBERS, CocoAnnotations, CocoClassScore, CocoDetections, CocoEvaluation, CocoKind,
-    CocoScores, Detection,
+    CocoScores, CocoUnusable, Detection,
 };
 pub use dataset::{
     Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Progress, Sample, Suspects,
@@ -78,7 +78,8 @@ pub use loader::{
     THREAD_PREFIX, UnreadPair, Workers,
 };
 pub use objects::{
-    ImageObjects, Mask, Object, ObjectClasses, ObjectError, ObjectPlan, ObjectRecipe, Targets,
+    ImageObjects, LeftOut, Mask, Object, ObjectClasses, ObjectError, ObjectPlan, ObjectRecipe,
+    Targets,
 };
 pub use picture::{
     PictureError, contact_sheet, encode_png, read_picture, read_whole_picture, write_png,

@@ -120,6 +120,9 @@ impl Dataset for Relabelled {
         for object in &mut found.objects {
             object.class = self.recorded(object.class);
         }
+        for object in &mut found.left_out {
+            object.class = self.recorded(object.class);
+        }
         Ok(found)
     }
 

@@ -14,6 +14,7 @@ use crate::error::DataError;
 use crate::loader::objects::decode_scene;
 use crate::loader::pairs::decode_pair;
 use crate::loader::{BadTest, BadTrain, ends_training, worker};
+use crate::objects::ImageObjects;
 use crate::pixels::Pixels;
 use crate::split::Split;
 use crate::storage::images::Images;
@@ -198,12 +199,22 @@ pub(super) fn examine(
         checked.map_err(|error| error.to_string())
     } else if dataset.object_classes().is_some() {
         let decoded = decode_scene(dataset, index, decoder, &sample.image, image);
-        decoded.map(|(_, warning)| warning).map_err(|error| error.to_string())
+        let warnings = |(of_image, warning): (ImageObjects, Option<String>)| -> Option<String> {
+            let all: Vec<String> = warning.into_iter().chain(left_out(&of_image)).collect();
+            (!all.is_empty()).then(|| all.join("; "))
+        };
+        decoded.map(warnings).map_err(|error| error.to_string())
     } else {
         let decoded = decoder.decode(&sample.image, image);
         decoded.map(|decoded| decoded.warning).map_err(|error| error.to_string())
     };
     (checked, bytes)
+}
+
+/// The objects of an image that are left out, if there are some.
+pub(super) fn left_out(of_image: &ImageObjects) -> Option<String> {
+    let all: Vec<String> = of_image.left_out.iter().map(ToString::to_string).collect();
+    (!all.is_empty()).then(|| format!("has an object that is left out: {}", all.join("; ")))
 }
 
 /// The heads of files that are wanted.

@@ -1,6 +1,7 @@
 //! Examination of images with objects: their annotations, and all that `scan` and `verify` look at.
 
-use super::known::KnownImages;
+use super::Finding;
+use super::known::{KnownImages, left_out};
 use super::pairs::verify_all;
 use super::scan::{ClassCount, ScanReport, scan};
 use super::verify::VerifyReport;
@@ -8,8 +9,8 @@ use crate::dataset::{Dataset, OnProgress};
 use crate::datasets::Coco;
 use crate::error::DataError;
 
-/// As [`scan`], of the files of `coco`: a class has the images with an object of it, and images that
-/// cannot be used by what is known of them are odd, as for an annotation.
+/// As [`scan`], of the files of `coco`: a class has the images with an object of it. Odd are also
+/// images that cannot be used by what is known of them, and those with objects that are left out.
 ///
 /// # Errors
 /// If a file cannot be read at all.
@@ -18,11 +19,12 @@ pub fn scan_objects(
     workers: usize,
     watch: OnProgress<'_>,
 ) -> Result<ScanReport, DataError> {
-    let report = scan(coco.images(), workers, watch)?;
+    let mut report = scan(coco.images(), workers, watch)?;
     let mut images_of = vec![0; coco.num_classes()];
     for index in 0..coco.len() {
         // Those that cannot be used are odd, below.
         let Ok(of_image) = coco.objects(index) else { continue };
+        report.odd.extend(left_out(&of_image).map(|what| Finding::of(coco, index, what)));
         let mut classes: Vec<u32> = of_image.objects.iter().map(|object| object.class).collect();
         classes.sort_unstable();
         classes.dedup();
@@ -46,7 +48,7 @@ pub fn scan_objects(
 }
 
 /// Decodes every image of `coco` by `workers` threads; bad are those that training would replace,
-/// for the image or for an annotation of it.
+/// and those with objects that are left out have a warning.
 ///
 /// Which these are is kept with the list of the files; the next verification decodes all again.
 ///
