@@ -94,7 +94,7 @@ impl Run {
         if aside > 0 {
             problems.push(format!("damaged checkpoints set aside: {aside}"));
         }
-        let recorded = history.train.last().map(|train| train.step);
+        let recorded = history.last_train.map(|train| train.step);
         let saved = checkpoints.last().map(|(step, _)| *step);
         let text = |key: &str| config.get(key).and_then(|value| value.as_str()).map(str::to_owned);
         let age = changed.and_then(|changed| SystemTime::now().duration_since(changed).ok());
