@@ -78,9 +78,7 @@ pub use loader::{
 pub use objects::{
     ImageObjects, Mask, Object, ObjectClasses, ObjectError, ObjectPlan, ObjectRecipe, Targets,
 };
-pub use picture::{
-    PictureError, contact_sheet, encode_png, read_picture, read_whole_picture, write_png,
-};
+pub use picture::{PictureError, contact_sheet, encode_png, read_picture, read_whole_picture};
 pub use pixels::{Pixels, Region};
 pub use split::Split;
 pub use statistics::{Normalize, Statistics};

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use vim_run::checkpoint::Selection;
 use vim_run::metrics::ScoreKind;
 use vim_run::storage::{Disk, replace};
 
@@ -17,9 +18,10 @@ use super::show::plain;
 use super::{RootArg, Status, UNKNOWN, one, score_label};
 use crate::error::Error;
 use crate::output::summary::{duration, rate};
-use crate::output::{columns, print, print_json};
+use crate::output::{check_no_input, columns, print, print_json};
 use crate::task::EvalSplit;
 use crate::task::kinds::{PRIMARY, SCORES, scores_beside};
+use crate::weights::place::Place;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,6 +64,11 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     }
     let runs = args.names.iter().map(|name| one(name, &args.root.root));
     let runs = runs.collect::<Result<Vec<Run>, Error>>()?;
+    if let Some(path) = &args.plot {
+        let read =
+            runs.iter().flat_map(|run| Place::Run(run.row.path.clone(), Selection::Last).inputs());
+        check_no_input(path, read.collect::<Vec<_>>().iter().map(PathBuf::as_path))?;
+    }
     let names = distinct(&runs);
     if let Some(path) = &args.plot {
         let curves = runs.iter().zip(&names).map(|(run, name)| Curves {

@@ -24,8 +24,8 @@ use crate::weights::place::Place;
 
 pub(crate) use history::Evaluated;
 pub(crate) use list::steps;
-pub(crate) use run::{Run, Status};
 use run::RunRow;
+pub(crate) use run::{Run, Status};
 
 const EXAMPLES: &str = "\
 Examples:
