@@ -86,7 +86,10 @@ const MOST_BYTES: u64 = 4 << 20;
 const MOST_FILES: usize = 256;
 
 /// The text of a file, unless it is too large, as a device may be without end.
-fn read(path: &Path) -> io::Result<String> {
+///
+/// # Errors
+/// If it cannot be read, or has more than 4 MiB.
+pub fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     if File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)? as u64 > MOST_BYTES {
         return Err(io::Error::other("it is larger than 4 MiB, and so no configuration"));

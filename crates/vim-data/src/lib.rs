@@ -85,7 +85,7 @@ pub use statistics::{Normalize, Statistics};
 pub use storage::EnvPaths;
 pub use storage::images::Images;
 pub use storage::index::{Facts, Verdict};
-pub use storage::pack::{PackOptions, PackReport, ShardReport, pack};
+pub use storage::pack::{PackOptions, PackReport, ShardReport, pack, remove_abandoned};
 pub use storage::staging::{Stage, Staging, StagingStatus};
 pub use transforms::filter::Filter;
 pub use transforms::recipe::{

@@ -157,10 +157,9 @@ mod tests {
         for (path, bytes) in
             [(path.as_path(), 3_usize << 30), (Path::new("/dev/zero"), (256 << 20) + 1)]
         {
-            let said = match read_whole_picture(path).unwrap_err() {
-                PictureError::Decode { source, .. } => source.to_string(),
-                other => panic!("{other}"),
-            };
+            let error = read_whole_picture(path).unwrap_err();
+            let PictureError::Decode { source, .. } = error else { panic!("{error}") };
+            let said = source.to_string();
             assert!(said.starts_with(&format!("has {bytes} bytes, more than the ")), "{said}");
         }
         let error = read_whole_picture(&folder.path().join("absent.png")).unwrap_err();

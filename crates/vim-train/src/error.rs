@@ -264,6 +264,9 @@ impl Failure for DataFailure {
 
 impl From<DataError> for Error {
     fn from(error: DataError) -> Self {
+        if let DataError::Write { path, source } = error {
+            return Self::io("write", path)(source);
+        }
         DataFailure(error).into()
     }
 }
