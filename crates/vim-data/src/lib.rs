@@ -81,16 +81,14 @@ pub use objects::{
     ImageObjects, LeftOut, Mask, Object, ObjectClasses, ObjectError, ObjectPlan, ObjectRecipe,
     Targets,
 };
-pub use picture::{
-    PictureError, contact_sheet, encode_png, read_picture, read_whole_picture, write_png,
-};
+pub use picture::{PictureError, contact_sheet, encode_png, read_picture, read_whole_picture};
 pub use pixels::{Pixels, Region};
 pub use split::Split;
 pub use statistics::{Normalize, Statistics};
 pub use storage::EnvPaths;
 pub use storage::images::Images;
 pub use storage::index::{Facts, Verdict};
-pub use storage::pack::{PackOptions, PackReport, ShardReport, pack};
+pub use storage::pack::{PackOptions, PackReport, ShardReport, pack, remove_abandoned};
 pub use storage::staging::{Stage, Staging, StagingStatus};
 pub use transforms::filter::Filter;
 pub use transforms::recipe::{

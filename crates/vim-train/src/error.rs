@@ -98,6 +98,19 @@ impl Error {
         move |source| IoError { action, path, source }.into()
     }
 
+    /// An input file that cannot be read, or is larger than its kind may be, as a function for
+    /// `map_err`.
+    pub(crate) fn input(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |error| {
+            let is_unfit = [io::ErrorKind::FileTooLarge, io::ErrorKind::InvalidData];
+            if is_unfit.contains(&error.kind()) {
+                return Self::data(format!("cannot use {}: {error}", path.display()));
+            }
+            Self::io("read", path)(error)
+        }
+    }
+
     /// A command that ran to its end without its result.
     pub fn failed(text: impl Into<String>) -> Self {
         Told { code: code::FAILED, text: text.into() }.into()
@@ -252,6 +265,9 @@ impl Failure for DataFailure {
 
 impl From<DataError> for Error {
     fn from(error: DataError) -> Self {
+        if let DataError::Write { path, source } = error {
+            return Self::io("write", path)(source);
+        }
         DataFailure(error).into()
     }
 }

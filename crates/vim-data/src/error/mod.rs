@@ -56,6 +56,12 @@ impl DataError {
         }
         false
     }
+
+    /// For `map_err`: `path` could not be made.
+    pub(crate) fn write(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self::Write { path: path.clone(), source }
+    }
 }
 
 impl fmt::Display for Location {
@@ -105,6 +111,15 @@ pub enum DataError {
     #[error("read `{}`: {source}", path.display())]
     Io {
         /// The file or folder.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+
+    /// A file or folder could not be written.
+    #[error("write `{}`: {source}", path.display())]
+    Write {
+        /// What was to be there in the end.
         path: PathBuf,
         /// The operating system's reason.
         source: io::Error,

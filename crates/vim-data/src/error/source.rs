@@ -269,6 +269,10 @@ pub enum SourceError {
     #[error("write pack `{}`: it is there already; name another folder", .0.display())]
     Exists(PathBuf),
 
+    /// The program was asked to end.
+    #[error("write pack `{}`: interrupted; nothing is left of it", .0.display())]
+    Stopped(PathBuf),
+
     /// An image could not be read.
     #[error("read {file}: {source}")]
     Read {

@@ -2,6 +2,7 @@
 
 mod csv;
 mod events;
+mod reader;
 mod record;
 mod scores;
 
@@ -18,6 +19,7 @@ use csv::CsvTable;
 use events::EventWriter;
 
 pub use events::Picture;
+pub use reader::{Curve, RecordReader};
 pub use record::{OWN_WEIGHTS, Record};
 pub use scores::{ScoreKind, Scores};
 

@@ -7,15 +7,16 @@ use clap::{Args, ValueEnum};
 use vim_data::{
     Coco, DataConfig, DataError, EnvPaths, Images, OnProgress, PackOptions, PackReport, Pairs,
     ScanReport, Sides, SourceError, Sources, Stage, VerifyOptions, VerifyReport, open_coco,
-    open_images, open_pairs,
+    open_images, open_pairs, remove_abandoned,
 };
 use vim_run::printable;
+use vim_run::signals::{Interrupted, StopRequest};
 
 use crate::args::Overrides;
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use crate::output::bar::ImageBar;
-use crate::output::{print, print_json};
+use crate::output::{check_apart, print, print_json};
 
 /// Count images and classes, and list odd files, by reading the header of every file.
 #[derive(Debug, Args)]
@@ -290,19 +291,47 @@ pub(crate) struct PackArgs {
 }
 
 pub(super) fn pack(args: &PackArgs) -> Result<(), Error> {
+    let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
     let folder = &args.output;
     let (parts, _) = open(&args.which)?;
     let options = PackOptions { shard_bytes: args.shard_size, shuffle: args.shuffle };
+    // A pack among the files of classes would be one more class, and beside archives what is read
+    // in their place.
+    let read = parts.iter().map(|(name, images)| match images.location(0).member {
+        None => images.root().to_owned(),
+        Some(_) => images.root().join(name),
+    });
+    let read: Vec<PathBuf> = read.collect();
     // Check all parts first: one takes hours.
     for (name, _) in &parts {
         let path = folder.join(name);
+        check_apart(&path, &read)?;
         if path.exists() {
             return Err(DataError::from(SourceError::Exists(path)).into());
         }
     }
-    let reports = each("pack", parts, |name, images, watch| {
-        vim_data::pack(images, &folder.join(name), options, watch)
-    })?;
+    for (name, _) in &parts {
+        for left in remove_abandoned(&folder.join(name))? {
+            let left = left.display();
+            eprintln!("note: removed {left}, which a pack that was killed had left");
+        }
+    }
+    // From here on a signal ends the copying, and what was copied is removed.
+    stop.defer();
+    let mut done = Vec::new();
+    let packed = each("pack", parts, |name, images, watch| {
+        let (path, is_stopped) = (folder.join(name), || stop.get().is_some());
+        let report = vim_data::pack(images, &path, options, watch, &is_stopped)?;
+        done.push(path);
+        Ok(report)
+    });
+    if let (Err(_), Some(stop)) = (&packed, stop.get()) {
+        for path in done {
+            eprintln!("note: {} is complete: --part names the other", path.display());
+        }
+        return Err(Interrupted { stop }.into());
+    }
+    let reports = packed?;
     if args.which.json {
         return print_json(&reports);
     }

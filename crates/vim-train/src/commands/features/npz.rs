@@ -1,7 +1,7 @@
 //! An `.npz` file whose arrays grow image by image.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Seek, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use npyz::{DType, TypeStr, WriteOptions, WriterBuilder};
@@ -79,7 +79,7 @@ impl Npz {
         let layers: Vec<i64> = layers.iter().map(|&layer| layer as i64).collect();
         let mut shapes = Vec::new();
         let write = |at: &Path| {
-            let mut npz = ZipWriter::new(BufWriter::new(File::create(at)?));
+            let mut npz = ZipWriter::new(Kept::new(File::create(at)?));
             for array in &mut self.arrays {
                 shapes.push((array.name.clone(), array.write(&mut npz)?));
             }
@@ -89,10 +89,67 @@ impl Npz {
                 shapes.push(("labels".into(), write_numbers(&mut npz, "labels", labels)?));
                 shapes.push(("classes".into(), write_text(&mut npz, "classes", classes)?));
             }
-            npz.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+            npz.finish()?.end()
         };
         replace_with(&Disk, &self.path, write).map_err(Error::io("write", &self.path))?;
         Ok(shapes)
+    }
+}
+
+/// A file that keeps its first error for the end: an archive whose file fails says so on stderr by
+/// itself, when it is dropped.
+struct Kept {
+    file: BufWriter<File>,
+    position: u64,
+    length: u64,
+    state: io::Result<()>,
+}
+
+impl Kept {
+    fn new(file: File) -> Self {
+        Self { file: BufWriter::new(file), position: 0, length: 0, state: Ok(()) }
+    }
+
+    /// Does `what` with the file, unless something failed before.
+    fn attempt(&mut self, what: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) {
+        if self.state.is_ok() {
+            self.state = what(&mut self.file);
+        }
+    }
+
+    /// Returns when all is on the disk.
+    fn end(self) -> io::Result<()> {
+        self.state?;
+        self.file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+    }
+}
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.attempt(|file| file.write_all(bytes));
+        self.position += bytes.len() as u64;
+        self.length = self.length.max(self.position);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.attempt(Write::flush);
+        Ok(())
+    }
+}
+
+impl Seek for Kept {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let to = match to {
+            SeekFrom::Start(to) => to,
+            SeekFrom::Current(by) => self.position.saturating_add_signed(by),
+            SeekFrom::End(by) => self.length.saturating_add_signed(by),
+        };
+        if to != self.position {
+            self.attempt(|file| file.seek(SeekFrom::Start(to)).map(drop));
+            self.position = to;
+        }
+        Ok(to)
     }
 }
 
@@ -154,4 +211,27 @@ fn write_text<W: Write + Seek>(
     texts.iter().try_for_each(|text| writer.push(text))?;
     writer.finish()?;
     Ok(shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_at_the_end() {
+        let mut npz = ZipWriter::new(Kept::new(File::create("/dev/full").unwrap()));
+        write_numbers(&mut npz, "layers", &vec![7; 100_000]).unwrap();
+        let error = npz.finish().unwrap().end().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.npz");
+        let mut npz = ZipWriter::new(Kept::new(File::create(&path).unwrap()));
+        let layers: Vec<i64> = (0..10_000).collect();
+        write_numbers(&mut npz, "layers", &layers).unwrap();
+        npz.finish().unwrap().end().unwrap();
+        let mut zip = zip::ZipArchive::new(File::open(&path).unwrap()).unwrap();
+        let array = npyz::NpyFile::new(zip.by_name("layers.npy").unwrap()).unwrap();
+        assert_eq!(array.into_vec::<i64>().unwrap(), layers);
+    }
 }
