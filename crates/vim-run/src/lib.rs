@@ -24,6 +24,7 @@ pub use folder::{
 pub use lock::{Holder, LOCK, Lock, LockError, is_held};
 pub use log::Log;
 pub use printable::{printable, printable_lines};
+pub use process::is_running;
 pub use storage::write_file;
 
 /// The last second that RFC 3339 can name, of the year 9999.

@@ -46,6 +46,11 @@ impl Presence {
     }
 }
 
+/// Whether this machine has a process with the number `pid`.
+pub fn is_running(pid: u32) -> bool {
+    Presence::of(pid, None) != Presence::Gone
+}
+
 /// What tells the process `pid` from others of this machine that had or will have its number: the
 /// boot, and when in it the process started. None where the system does not tell.
 pub(crate) fn identity(pid: u32) -> Option<String> {
