@@ -91,7 +91,7 @@ pub fn replace_with(
     let temporary = storage.temporary(path)?;
     write(temporary.path())?;
     storage.rename(temporary.path(), path)?;
-    temporary.is_in_place();
+    temporary.renamed();
     storage.sync_dir(folder_of(path))
 }
 

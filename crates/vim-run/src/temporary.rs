@@ -37,8 +37,7 @@ static HOST: LazyLock<String> = LazyLock::new(|| {
     hash.to_hex()[..8].to_owned()
 });
 
-/// A file that is to replace another one. Removed when dropped, unless it [is in its
-/// place](Self::is_in_place).
+/// A file that is to replace another one. Removed when dropped, unless it has done so.
 #[derive(Debug)]
 pub struct Temporary {
     path: PathBuf,
@@ -84,7 +83,7 @@ impl Temporary {
     }
 
     /// Says that the file was renamed.
-    pub(crate) fn is_in_place(mut self) {
+    pub(crate) fn renamed(mut self) {
         self.is_in_place = true;
     }
 }
