@@ -41,7 +41,7 @@ use crate::task::{BatchStream, EvalSplit, Inputs, Model, Objective, Task, share}
 pub use args::TrainArgs;
 use follow::{Start, follow};
 use job_attempt::JobAttempt;
-use ranks::Role;
+use ranks::{Rank, Role, ShardCount};
 pub use recorder::TrainError;
 use recorder::{Lead, Metric, Pace, Recorder};
 use schedule::{Cadence, Schedule};
@@ -66,14 +66,25 @@ pub fn run<T: Task>(args: &TrainArgs) -> Result<(), Error> {
             return supervisor.run(&stop);
         }
     };
+    work_as::<T>(args, &config, &rank, shards, stop).map_err(|error| rank.end(&config, error))
+}
+
+/// Trains what is this `rank`'s part of the run.
+fn work_as<T: Task>(
+    args: &TrainArgs,
+    config: &Config,
+    rank: &Rank,
+    shards: ShardCount,
+    stop: StopRequest,
+) -> Result<(), Error> {
     // Check everything before making the run's folder.
-    let resolved = ResolvedRun::<T>::new(&config, args.fresh, &rank)?;
+    let resolved = ResolvedRun::<T>::new(config, args.fresh, rank)?;
     let comm = resolved.comm.clone();
     stop.defer();
     if comm.rank() > 0 {
-        return follow(&config, resolved, args.steps, stop);
+        return follow(config, resolved, args.steps, stop);
     }
-    let (folder, name) = (run_folder::open(&config, args.resume, args.fresh)?, config.run_name()?);
+    let (folder, name) = (run_folder::open(config, args.resume, args.fresh)?, config.run_name()?);
     let run = match folder {
         Opened::Run(run) => run,
         Opened::Finished { path, exit } => {
@@ -83,13 +94,13 @@ pub fn run<T: Task>(args: &TrainArgs) -> Result<(), Error> {
             return Ok(());
         }
     };
-    rank.opened(&config)?;
+    rank.opened(config)?;
     let log = Log::open(&run.path().join(LOG))?;
     let load = resolved.footprint;
     let guard = CrashGuard::over(run.clone(), log.clone(), load);
     let attempt = JobAttempt::new(&config.slurm, run.path(), &log, args.resume, args.led);
     let work = || -> Result<Outcome, Error> {
-        let mut trainer = Trainer::new(&config, resolved, &run, &log, stop, &guard)?;
+        let mut trainer = Trainer::new(config, resolved, &run, &log, stop, &guard)?;
         if comm.size() > 1 {
             comm.broadcast(Start::of(&trainer.train, run.path())?.to_bytes()?)?;
         }

@@ -1,11 +1,11 @@
 //! An `.npz` file whose arrays grow image by image.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use npyz::{DType, TypeStr, WriteOptions, WriterBuilder};
-use vim_run::storage::{Disk, folder_of, replace_with};
+use vim_run::storage::{Disk, Storage as _, replace_with};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
@@ -36,15 +36,13 @@ struct Growing {
 impl Npz {
     /// Prepares the arrays called `names` of the file `path`.
     pub(super) fn new(path: &Path, names: impl Iterator<Item = String>) -> Result<Self, Error> {
-        let file = path.file_name().unwrap_or_default().to_string_lossy();
         let growing = |name: String| {
-            let at = folder_of(path).join(format!(".tmp-{file}-{name}"));
             let open = || -> io::Result<BufWriter<File>> {
-                let mut options = File::options();
-                let values =
-                    options.read(true).write(true).create(true).truncate(true).open(&at)?;
-                // The space is free again as soon as the process ends, however it does.
-                fs::remove_file(&at)?;
+                let temporary = Disk.temporary(path)?;
+                let values = File::options().read(true).write(true).open(temporary.path())?;
+                // Its name goes at once: the space is free again as soon as the process ends,
+                // however it does.
+                drop(temporary);
                 Ok(BufWriter::new(values))
             };
             let values = open().map_err(Error::io("write", path))?;

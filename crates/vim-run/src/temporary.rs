@@ -1,0 +1,205 @@
+//! Files that are written beside the one that they are to replace.
+//!
+//! Each has a name of its own, `.tmp-NAME-HOST-PID-NUMBER`, is made anew, never opened, and is
+//! locked while it is written. So two processes that write one output do not meet in one file, and
+//! what a killed process left can be told from what another one writes.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::OFlags;
+
+use crate::host_name;
+use crate::lock::{is_unsupported, try_lock_patiently};
+use crate::process::Presence;
+use crate::storage::{folder_of, is_at};
+
+const PREFIX: &str = ".tmp-";
+/// The longest name of an output that is part of the temporary file's name, which may have 255
+/// bytes on most file systems. A hash stands for a longer one.
+const LONGEST: usize = 180;
+/// After which a file of another machine that nobody changes is not being written. Locks may not
+/// reach from there to here.
+const ABANDONED: Duration = Duration::from_hours(24);
+
+/// This machine in names of files.
+static HOST: LazyLock<String> = LazyLock::new(|| {
+    let hash = blake3::hash(host_name().as_bytes());
+    hash.to_hex()[..8].to_owned()
+});
+
+/// A file that is to replace another one. Removed when dropped, unless it has done so.
+#[derive(Debug)]
+pub struct Temporary {
+    path: PathBuf,
+    /// Its lock says that it is being written.
+    _file: File,
+    is_in_place: bool,
+}
+
+impl Temporary {
+    /// An empty file beside `path`. The first in a folder removes what killed processes left there.
+    pub(crate) fn beside(path: &Path) -> io::Result<Self> {
+        // Process-wide: threads may replace one file at once.
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let folder = folder_of(path);
+        remove_abandoned_once(folder);
+        let name = stem(path.file_name().unwrap_or_default());
+        loop {
+            let mut own = name.clone();
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            own.push(format!("-{}-{}-{number}", *HOST, process::id()));
+            let path = folder.join(own);
+            // Exclusive: neither a file of this name nor what a link leads to is written.
+            let file = match OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(error) => return Err(error),
+            };
+            let locked = try_lock_patiently(&file);
+            let temporary = Self { path, _file: file, is_in_place: false };
+            match locked {
+                // Another process may have taken it for abandoned before it was locked.
+                Ok(()) if !is_at(&temporary._file, &temporary.path)? => {}
+                Err(TryLockError::WouldBlock) => {}
+                // File systems without locks go by the number of the process.
+                Ok(()) | Err(TryLockError::Error(_)) => return Ok(temporary),
+            }
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Says that the file was renamed.
+    pub(crate) fn renamed(mut self) {
+        self.is_in_place = true;
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.is_in_place {
+            // The failure before this one matters more.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// What a temporary file's name begins with for the output `name`.
+fn stem(name: &OsStr) -> OsString {
+    let mut stem = OsString::from(PREFIX);
+    if name.len() <= LONGEST {
+        stem.push(name);
+    } else {
+        stem.push(blake3::hash(name.as_bytes()).to_hex().as_str());
+    }
+    stem
+}
+
+/// Machine and process that gave a temporary file its `name`.
+fn writer_of(name: &str) -> Option<(&str, u32)> {
+    let mut parts = name.strip_prefix(PREFIX)?.rsplitn(4, '-');
+    let (number, pid, host) = (parts.next()?, parts.next()?, parts.next()?);
+    let _output = parts.next()?;
+    let is_host = host.len() == 8 && host.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let _number: u64 = number.parse().ok()?;
+    Some((host, pid.parse().ok()?)).filter(|_| is_host)
+}
+
+/// [`remove_abandoned`] where this process has not done so: a folder may get many files.
+fn remove_abandoned_once(folder: &Path) {
+    static DONE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !done.contains(folder) {
+        done.insert(folder.to_owned());
+        drop(done);
+        remove_abandoned(folder);
+    }
+}
+
+/// Removes the temporary files in `folder` that no process writes any more, where it can.
+pub(crate) fn remove_abandoned(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        // All but the output's name is ASCII.
+        if let Some((host, pid)) = writer_of(&name.to_string_lossy()) {
+            // Nobody is kept from writing by a file that stays.
+            let _ = remove_if_abandoned(&entry.path(), host == *HOST, pid);
+        }
+    }
+}
+
+fn remove_if_abandoned(path: &Path, is_of_this_host: bool, pid: u32) -> io::Result<()> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = OpenOptions::new().write(true).custom_flags(flags).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Ok(());
+    }
+    let has_locks = match file.try_lock() {
+        Ok(()) => true,
+        Err(TryLockError::WouldBlock) => return Ok(()),
+        Err(TryLockError::Error(error)) if is_unsupported(&error) => false,
+        Err(TryLockError::Error(error)) => return Err(error),
+    };
+    let is_abandoned = match (is_of_this_host, has_locks) {
+        (true, true) => true,
+        (true, false) => Presence::of(pid, None) == Presence::Gone,
+        (false, _) => is_old(&metadata),
+    };
+    // The name may be gone meanwhile, and never comes again.
+    if is_abandoned && is_at(&file, path)? { fs::remove_file(path) } else { Ok(()) }
+}
+
+fn is_old(metadata: &Metadata) -> bool {
+    let changed = metadata.modified().ok();
+    let age = changed.and_then(|changed| SystemTime::now().duration_since(changed).ok());
+    age.is_some_and(|age| age > ABANDONED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_who_writes() {
+        let output = Path::new("/out/x-1-2-3.pth");
+        let name = stem(output.file_name().unwrap()).into_string().unwrap();
+        assert_eq!(writer_of(&format!("{name}-00ff00ff-12-0")), Some(("00ff00ff", 12)));
+        for foreign in [
+            ".tmp-x.pth",
+            ".tmp-step-00000040",
+            ".tmp-cuda-12-00ff00ff00ff",
+            ".tmp-x-00ff00ff-12-mine",
+            ".tmp-x-hostname-12-0",
+            "tmp-x-00ff00ff-12-0",
+        ] {
+            assert_eq!(writer_of(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn what_another_machine_writes_stays_for_a_day() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(".tmp-x-0123abcd-1-0");
+        for (age, stays) in [(0, true), (23, true), (25, false)] {
+            let file = File::create(&path).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_hours(age)).unwrap();
+            drop(file);
+            remove_abandoned(folder.path());
+            assert_eq!(path.exists(), stays, "{age} hours");
+        }
+    }
+}
