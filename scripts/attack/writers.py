@@ -58,7 +58,7 @@ def at_once(storm, expected):
     file = sweep_file(storm, "sweep", root, seeds="0")
     storm.run("writers: a sweep", "sweep", "run", file, "-j", "1", codes=(0,), quiet=True)
     runs = runs_of(root)
-    storm.check(len(runs) == 2, f"writers: a sweep made {sorted(runs)}")
+    storm.check(runs, "writers: a sweep made no run")
     storm.run("writers: its summary", "sweep", "summarize", file, codes=(0,), quiet=True)
     whole = content(root)
     for i in range(storm.count):
@@ -103,7 +103,7 @@ def links(storm, commands, expected):
 def kills(storm, commands, expected):
     if not has_strace():
         storm.notes.append("writers: nothing was killed at a certain call, as there is no strace, or it may not trace")
-    for i in range(max(1, storm.count // 5)):
+    for i in range(max(1, storm.count // 10)):
         for output in commands:
             again(storm, f"writers {i}: {output.name}, killed at some time", output, expected[output.name],
                   after=output.seconds * storm.random.uniform(0.3, 1.05))
