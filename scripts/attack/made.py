@@ -51,13 +51,13 @@ name = "segment"
 [model]
 image_size = 32
 patch_size = 8
-depth = 2
+depth = 4
 d_model = 16
 d_state = 4
 class_token = "none"
 drop_path = 0.0
 [segmentation]
-out_indices = [0, 0, 1, 1]
+out_indices = [0, 1, 2, 3]
 channels = 8
 aux_channels = 8
 dropout = 0.0

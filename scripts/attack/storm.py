@@ -24,7 +24,10 @@ class Attempt:
         self.storm, self.what, self.start = storm, what, time.monotonic()
         self.command = [*map(str, before), storm.binary, *map(str, arguments)]
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
-        environment = os.environ | {"XDG_CACHE_HOME": str(storm.work / "cache"), "NO_COLOR": "1"}
+        cache, runtime = storm.work / "cache", storm.work / "runtime"
+        # Without one Mesa writes errors of its own.
+        runtime.mkdir(mode=0o700, exist_ok=True)
+        environment = os.environ | {"XDG_CACHE_HOME": str(cache), "XDG_RUNTIME_DIR": str(runtime), "NO_COLOR": "1"}
         # A session of its own: what the program or a wrapper of it started ends with it.
         self.child = subprocess.Popen(
             self.command, env=environment, preexec_fn=prepare, cwd=storm.work, start_new_session=True, **streams

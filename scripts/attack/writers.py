@@ -93,7 +93,7 @@ def links(storm, commands, expected):
             link.symlink_to(victim)
         what = f"writers: {output.name} beside links"
         code = storm.run(what, *output.arguments, codes=(0,), quiet=True)
-        storm.check(victim.exists() and victim.read_text() == "mine", f"{what}: what they lead to was written")
+        storm.check(victim.exists() and victim.read_bytes() == b"mine", f"{what}: what they lead to was written")
         storm.check(not (out / output.file).is_symlink(), f"{what}: {output.file} is a link")
         for link in links:
             link.unlink(missing_ok=True)

@@ -14,6 +14,8 @@ from .made import bmp, pairs, png, segmenter
 MIB = 500
 # The entry that is damaged.
 IMAGE, LABELS = "images/training/03.bmp", "annotations/training/03.png"
+# A pair is named by its image.
+PAIR = "training/03."
 STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 
 # What must become of a zip: it is read as if nothing were; it is refused when it is opened; the entry is bad, which
@@ -154,7 +156,7 @@ def kinds(random):
         yield f"{word}, CRC wrong in the directory", BAD, lambda made=made: made().set(directory={"crc": other}), IMAGE
         yield f"{word}, CRC wrong in the header", EITHER, lambda made=made: made().set(header={"crc": other}), None
         yield f"{word}, a bit of an image", BAD, lambda made=made: made().flipped(random), IMAGE
-        yield f"{word}, a bit of a label map", BAD, lambda made=made: made().flipped(random, LABELS), "03.png"
+        yield f"{word}, a bit of a label map", BAD, lambda made=made: made().flipped(random, LABELS), PAIR
         yield f"{word}, size too large", BAD, lambda made=made: made().both(size=one), IMAGE
         yield f"{word}, size too large in the directory", BAD, lambda made=made: made().set(directory={"size": one}), IMAGE
         yield f"{word}, size too small", BAD, lambda made=made: made().both(size=less), IMAGE
@@ -164,7 +166,7 @@ def kinds(random):
         yield f"{word}, 2 GiB", BAD, lambda made=made: made().set(directory={"size": far}), IMAGE
         yield f"{word}, 2 GiB both", BAD, lambda made=made: made().both(packed=far, size=far), IMAGE
     last = "annotations/validation/03.png"
-    yield "behind the file's end", BAD, lambda: Zip().set(last, directory={"packed": lambda old: old + 4000}), "03.png"
+    yield "behind the file's end", BAD, lambda: Zip().set(last, directory={"packed": lambda old: old + 4000}), "validation/03."
     yield "header behind the file's end", REFUSED, lambda: Zip().set(directory={"header": far}), None
     yield "header elsewhere", REFUSED, lambda: Zip().set(directory={"header": lambda old: old + 7}), None
     again = pairs()[IMAGE]
@@ -188,7 +190,7 @@ def kinds(random):
         yield f"end: {field} {change(5)}", EITHER, lambda field=field, change=change: Zip().set(end={field: change}), None
     unknown = ("images/training/large.bmp", (b"", 300))
     mapped = ("annotations/training/large.png", png(48, 40, value=1))
-    yield "300 MiB of zeros", BAD, lambda: Zip(more=[unknown, mapped]), "large.bmp"
+    yield "300 MiB of zeros", BAD, lambda: Zip(more=[unknown, mapped]), "large."
     padded = ("annotations/training/pad.png", (png(48, 40, value=1), 200))
     yield "200 MiB behind a map", EITHER, lambda: Zip(more=[("images/training/pad.bmp", bmp(48, 40, 1)), padded]), None
     yield "12 names of one", EITHER, lambda: names_of_one(12, 60), None
@@ -235,7 +237,8 @@ def zips(storm):
         made = Zip(storm.random.choice([STORED, DEFLATED]))
         name = storm.random.choice(sorted(pairs()))
         path.write_bytes(made.flipped(storm.random, name).bytes)
-        storm.run(f"zips {i}: a bit of {name}", "data", "verify", config, *data, codes=(65,), names=[name], memory=MIB)
+        storm.run(f"zips {i}: a bit of {name}", "data", "verify", config, *data, codes=(65,), names=[name.split("/", 1)[1][:-3]],
+                  memory=MIB)
     # In training it is replaced, and not waited for as for a slow disk.
     path.write_bytes(Zip().flipped(storm.random).bytes)
     storm.run("zips: a bit, replaced", "train", config, *data, *training, "--set", "data.bad_train=replace", codes=(0,),
