@@ -67,7 +67,8 @@ fn classes_are_the_same_in_folders_archives_and_packs() {
     let target = tempfile::tempdir().unwrap();
     let sources = open_images(&from, &EnvPaths::default()).unwrap();
     for (images, part) in [(&sources.train, "train"), (&sources.val, "val")] {
-        pack(images, &target.path().join(part), PackOptions::default(), &|_| {}).unwrap();
+        pack(images, &target.path().join(part), PackOptions::default(), &|_| {}, &|| false)
+            .unwrap();
     }
     assert_eq!(check(&config(target.path())).train.dataset().fingerprint(), expected);
 }

@@ -33,7 +33,7 @@ fn check(config: &DataConfig) {
     let huge = report.bad.iter().find(|bad| bad.name.ends_with("huge.png")).unwrap();
     assert!(huge.what.contains("larger than 256 MiB, the most that an image may have"), "{huge:?}");
     let target = tempfile::tempdir().unwrap();
-    let error = pack(&images, &target.path().join("p"), PackOptions::default(), &|_| {});
+    let error = pack(&images, &target.path().join("p"), PackOptions::default(), &|_| {}, &|| false);
     let error = error.unwrap_err().to_string();
     assert!(error.contains("huge.png") && error.contains("256 MiB"), "{error}");
     assert!(begun.elapsed() < Duration::from_secs(20));
