@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Displaced;
 use crate::process::{Presence, identity};
-use crate::storage::{Disk, Storage, Temporary, is_at};
+use crate::storage::{Disk, Storage, Temporary};
+use crate::temporary::{is_at, is_unsupported, try_lock_patiently};
 use crate::{host_name, rfc3339, slurm_job};
 
 /// Name of the lock's file in a run's folder.
@@ -267,18 +268,6 @@ impl Storage for Arc<Lock> {
     }
 }
 
-/// Locks `file`; retries briefly, because [`is_held`] takes a short shared lock.
-pub(crate) fn try_lock_patiently(file: &File) -> Result<(), TryLockError> {
-    for _ in 0..5 {
-        let tried = file.try_lock();
-        if !matches!(tried, Err(TryLockError::WouldBlock)) {
-            return tried;
-        }
-        sleep(Duration::from_millis(10));
-    }
-    file.try_lock()
-}
-
 /// Whether a process holds the lock at `path`; `None` if unknown. Changes nothing.
 pub fn is_held(path: &Path) -> Option<bool> {
     let file = match File::open(path) {
@@ -305,11 +294,6 @@ fn recorded(file: &mut File) -> io::Result<Holder> {
     let mut text = String::new();
     file.read_to_string(&mut text)?;
     Ok(serde_json::from_str(&text).unwrap_or_default())
-}
-
-pub(crate) fn is_unsupported(error: &io::Error) -> bool {
-    let no_locks = Errno::NOLCK.raw_os_error();
-    error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(no_locks)
 }
 
 #[cfg(test)]

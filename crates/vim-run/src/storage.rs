@@ -10,7 +10,7 @@ use rustix::fs::OFlags;
 use serde::Serialize;
 
 use crate::RunError;
-pub use crate::temporary::Temporary;
+pub use crate::temporary::{Temporary, folder_of};
 
 /// The disk operations of a checkpoint; tests let any of them fail.
 pub trait Storage: fmt::Debug + Send + Sync {
@@ -61,20 +61,6 @@ pub struct Disk;
 
 impl Storage for Disk {}
 
-/// Whether `path` leads to the open `file`.
-pub(crate) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    let open = file.metadata()?;
-    match fs::metadata(path) {
-        Ok(named) => Ok((open.dev(), open.ino()) == (named.dev(), named.ino())),
-        Err(error)
-            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
-        {
-            Ok(false)
-        }
-        Err(error) => Err(error),
-    }
-}
-
 /// Replaces the file `path` atomically: a crash leaves the old or the new content. Of several
 /// processes that do so at once each writes a file of its own, and the last one's stays.
 pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -93,12 +79,6 @@ pub fn replace_with(
     storage.rename(temporary.path(), path)?;
     temporary.renamed();
     storage.sync_dir(folder_of(path))
-}
-
-/// The folder that holds `path`.
-pub fn folder_of(path: &Path) -> &Path {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    folder.unwrap_or(Path::new("."))
 }
 
 /// Writes a whole file; makes its folder if needed.

@@ -19,9 +19,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::OFlags;
 
 use crate::host_name;
-use crate::lock::{is_unsupported, try_lock_patiently};
 use crate::process::Presence;
-use crate::storage::{folder_of, is_at};
 
 const PREFIX: &str = ".tmp-";
 /// The longest name of an output that is part of the temporary file's name, which may have 255
@@ -167,6 +165,43 @@ fn is_old(metadata: &Metadata) -> bool {
     let changed = metadata.modified().ok();
     let age = changed.and_then(|changed| SystemTime::now().duration_since(changed).ok());
     age.is_some_and(|age| age > ABANDONED)
+}
+
+/// The folder that holds `path`.
+pub fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
+/// Whether `path` leads to the open `file`.
+pub(crate) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let open = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(named) => Ok((open.dev(), open.ino()) == (named.dev(), named.ino())),
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Locks `file`; retries briefly, as [`is_held`](crate::lock::is_held) takes a short shared lock.
+pub(crate) fn try_lock_patiently(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..5 {
+        let tried = file.try_lock();
+        if !matches!(tried, Err(TryLockError::WouldBlock)) {
+            return tried;
+        }
+        sleep(Duration::from_millis(10));
+    }
+    file.try_lock()
+}
+
+pub(crate) fn is_unsupported(error: &io::Error) -> bool {
+    let no_locks = Errno::NOLCK.raw_os_error();
+    error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(no_locks)
 }
 
 #[cfg(test)]

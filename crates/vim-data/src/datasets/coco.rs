@@ -11,9 +11,9 @@ use crate::dataset::{Class, Dataset, Encoding, Fingerprint, OnProgress, Sample, 
 use crate::dense::ClassList;
 use crate::error::{DataError, Location, SourceError, listed};
 use crate::input::InputKind;
-use crate::inspect::known::{Wanted, look};
 use crate::objects::{ImageObjects, LeftOut, ObjectClasses, ObjectError};
 use crate::statistics::Statistics;
+use crate::storage::heads::{Wanted, look};
 use crate::storage::images::Images;
 use crate::storage::layout::Part;
 use crate::storage::zips::read_entry;

@@ -10,9 +10,9 @@ use crate::dataset::{
 use crate::decode::Head;
 use crate::dense::{ClassList, LabelRule, PairError};
 use crate::error::{DataError, SourceError};
-use crate::inspect::known::{Wanted, look};
 use crate::statistics::Statistics;
 use crate::storage::halves::{self, Half, HalfOf};
+use crate::storage::heads::{Wanted, look};
 use crate::storage::images::Images;
 use crate::storage::layout::Part;
 use crate::storage::{EnvPaths, cache};

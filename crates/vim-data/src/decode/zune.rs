@@ -10,7 +10,8 @@ use super::jpeg::{self, Marker, Markers};
 use super::{DecodeError, Header, ImageKind};
 use crate::pixels::Pixels;
 
-/// A segment that marks a frame of a film: zune-jpeg then knows the usual Huffman tables, as libjpeg
+/// A segment that marks a frame of a film: zune-jpeg then knows the usual Huffman tables, as
+/// libjpeg
 /// always does.
 const FILM: [u8; 9] = [0xff, 0xe0, 0, 7, b'A', b'V', b'I', b'1', 0];
 /// Shortest segments of JFIF and of Adobe that libjpeg takes for such.

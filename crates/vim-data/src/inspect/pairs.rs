@@ -1,12 +1,14 @@
 //! Examination of images with label maps or objects: all that training would decode.
 
+use super::Finding;
 use super::known::{self, KnownImages, Tools, examine};
 use super::scan::{ScanReport, scan};
 use super::verify::VerifyReport;
-use super::{Finding, ProgressCounter, for_each};
 use crate::dataset::{Dataset, OnProgress};
 use crate::datasets::Pairs;
 use crate::error::DataError;
+use crate::storage::each::{ProgressCounter, for_each};
+use crate::storage::heads::keep;
 use crate::storage::images::Images;
 
 /// As [`scan`], of the images and of the label maps of `pairs`: odd are also pairs that cannot be
@@ -71,7 +73,7 @@ pub(super) fn verify_all(
     let is_new = before != images.known().bad;
     // The same as a run will say, without decoding again.
     let suspects = dataset.suspects(workers, &|_| {})?;
-    report.notes.extend(is_new.then(|| known::keep(images)).flatten());
+    report.notes.extend(is_new.then(|| keep(images)).flatten());
     report.notes.extend(suspects.notes);
     report.notes.extend(known::turned_note(dataset, &suspects.turned, "images", dataset.len()));
     Ok(report)

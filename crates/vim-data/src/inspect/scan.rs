@@ -6,15 +6,14 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::Finding;
 use super::known::KnownImages;
-use super::{Finding, ProgressCounter, for_each};
 use crate::dataset::{Dataset, Fingerprint, OnProgress};
 use crate::decode::{DecodeLimits, Decoder, Header, ImageKind};
 use crate::error::{DataError, SourceError};
+use crate::storage::each::{ProgressCounter, for_each};
+use crate::storage::heads::START;
 use crate::storage::images::Images;
-
-/// Bytes of a file that are read first: nearly all headers are shorter.
-pub(super) const START: usize = 16 << 10;
 
 /// A summary of a part.
 #[derive(Clone, Debug, PartialEq, Serialize)]

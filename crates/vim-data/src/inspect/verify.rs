@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Serialize;
 
-use super::{Finding, ProgressCounter, for_each};
+use super::Finding;
 use crate::dataset::{Dataset, OnProgress};
 use crate::decode::{DecodeLimits, Decoder};
+use crate::storage::each::{ProgressCounter, for_each};
 use crate::storage::images::Images;
 use crate::storage::index::{Facts, Verdict};
 use crate::{error::DataError, pixels::Pixels};

@@ -6,7 +6,7 @@
 //! | 4 | version, little-endian |
 //! | 8 | length of the rest after the hash, little-endian |
 //! | 32 | BLAKE3 of the rest |
-//! | rest | the part, its stamps, the index and what is known of its files, in postcard's encoding |
+//! | rest | the part, its stamps, the index, what is known of its files, in postcard's encoding |
 //!
 //! A file of another version or with another hash, a file of something else, and one older than the
 //! data are ignored: the index is made again.
@@ -218,7 +218,7 @@ pub(crate) fn write(file: &Path, version: u32, content: &impl Serialize) -> io::
     Ok(())
 }
 
-/// Reads what [`write()`] wrote of this version. What has not the length that it states is not read.
+/// Reads what [`write()`] wrote of this version, unless its length is not the one that it states.
 pub(crate) fn read<T: DeserializeOwned>(file: &Path, version: u32) -> Result<T, Unusable> {
     let unusable = |error: io::Error| {
         if error.kind() == io::ErrorKind::NotFound {

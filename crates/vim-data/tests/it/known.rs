@@ -38,10 +38,10 @@ fn an_error_is_what_would_end_the_work() {
         // Not all images are drawn: perhaps not this one.
         (1, 6, BadRule::Train(fail, 5), None),
         (10, 20, BadRule::Train(replace, 100), None),
-        (11, 20, BadRule::Train(replace, 100), Some("so many")),
+        (11, 20, BadRule::Train(replace, 100), Some("that number")),
         (11, 20, BadRule::Train(replace, 19), None),
         (11, 200_000, BadRule::Train(replace, 1_000_000), None),
-        (21, 200_000, BadRule::Train(replace, 1_000_000), Some("so many")),
+        (21, 200_000, BadRule::Train(replace, 1_000_000), Some("that number")),
     ] {
         match (said(count, images, rule), advice) {
             (Ok(notes), None) => {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use blake3::Hasher;
 use serde::{Deserialize, Serialize};
 
-use crate::storage::is_at;
+use crate::temporary::is_at;
 use crate::{Log, RunDir, RunError};
 use csv::CsvTable;
 use events::EventWriter;

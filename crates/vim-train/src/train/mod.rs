@@ -17,7 +17,6 @@ pub mod step;
 mod warmup;
 
 use std::io::{IsTerminal, stderr, stdout};
-use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -276,7 +275,7 @@ impl<T: Task> Trainer<'_, T> {
             if log_due.due(step, elapsed) || last {
                 // If all steps were skipped, there is no loss to record.
                 let loss = self.train.counters.window.mean();
-                let parts = mem::take(&mut self.train.counters.parts);
+                let parts = std::mem::take(&mut self.train.counters.parts);
                 let parts = <T::Objective as Objective>::PARTS.iter().zip(parts);
                 let parts = parts.filter_map(|(&name, part)| Some((name, part.mean()?))).collect();
                 self.train.counters.window = Window::default();
@@ -351,7 +350,7 @@ impl<T: Task> Trainer<'_, T> {
 
     /// Records the unreadable images of all ranks, in the order of the steps and shards.
     fn record_bad(&mut self) -> Result<(), Error> {
-        let own = mem::take(&mut self.bad);
+        let own = std::mem::take(&mut self.bad);
         let mut all: Vec<BadSample> = share(&self.comm, &own)?.into_iter().flatten().collect();
         all.sort_by_key(|bad| bad.batch);
         self.records.bad(all)

@@ -77,7 +77,7 @@ impl Npz {
         let layers: Vec<i64> = layers.iter().map(|&layer| layer as i64).collect();
         let mut shapes = Vec::new();
         let write = |at: &Path| {
-            let mut npz = ZipWriter::new(Kept::new(File::create(at)?));
+            let mut npz = ZipWriter::new(WholeFile::new(File::create(at)?));
             for array in &mut self.arrays {
                 shapes.push((array.name.clone(), array.write(&mut npz)?));
             }
@@ -96,14 +96,14 @@ impl Npz {
 
 /// A file that keeps its first error for the end: an archive whose file fails says so on stderr by
 /// itself, when it is dropped.
-struct Kept {
+struct WholeFile {
     file: BufWriter<File>,
     position: u64,
     length: u64,
     state: io::Result<()>,
 }
 
-impl Kept {
+impl WholeFile {
     fn new(file: File) -> Self {
         Self { file: BufWriter::new(file), position: 0, length: 0, state: Ok(()) }
     }
@@ -122,7 +122,7 @@ impl Kept {
     }
 }
 
-impl Write for Kept {
+impl Write for WholeFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.attempt(|file| file.write_all(bytes));
         self.position += bytes.len() as u64;
@@ -136,7 +136,7 @@ impl Write for Kept {
     }
 }
 
-impl Seek for Kept {
+impl Seek for WholeFile {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let to = match to {
             SeekFrom::Start(to) => to,
@@ -217,14 +217,14 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_told_at_the_end() {
-        let mut npz = ZipWriter::new(Kept::new(File::create("/dev/full").unwrap()));
+        let mut npz = ZipWriter::new(WholeFile::new(File::create("/dev/full").unwrap()));
         write_numbers(&mut npz, "layers", &vec![7; 100_000]).unwrap();
         let error = npz.finish().unwrap().end().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
 
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.npz");
-        let mut npz = ZipWriter::new(Kept::new(File::create(&path).unwrap()));
+        let mut npz = ZipWriter::new(WholeFile::new(File::create(&path).unwrap()));
         let layers: Vec<i64> = (0..10_000).collect();
         write_numbers(&mut npz, "layers", &layers).unwrap();
         npz.finish().unwrap().end().unwrap();

@@ -152,7 +152,7 @@ fn set_aside(folder: &Path) -> Result<bool, Error> {
     }
     let aside = move_aside(folder)?;
     eprintln!("moved the sweep that was there to {}", aside.display());
-    // It goes with the folder, and is of no use there.
+    // It goes with the folder, and is not needed there.
     let _ = fs::remove_file(aside.join(PLAN_LOCK));
     Ok(true)
 }

@@ -52,8 +52,8 @@ impl TrainedSegmenter {
     ///
     /// # Errors
     ///
-    /// [`PictureError`](vim_data::PictureError) names a file that cannot be read. An image with a side
-    /// beyond [`LONGEST_SIDE`](vim_data::LONGEST_SIDE) is bad data.
+    /// [`PictureError`](vim_data::PictureError) names a file that cannot be read. An image with a
+    /// side beyond [`LONGEST_SIDE`](vim_data::LONGEST_SIDE) is bad data.
     pub fn segment(&self, path: impl AsRef<Path>) -> Result<PixelClasses, Error> {
         self.segment_pixels(&read_whole_picture(path.as_ref())?)
     }
