@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Displaced;

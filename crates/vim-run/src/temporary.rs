@@ -9,14 +9,16 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, PoisonError};
+use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::host_name;
 use crate::process::Presence;
@@ -199,6 +201,7 @@ pub(crate) fn try_lock_patiently(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
+/// Whether a file system has no locks.
 pub(crate) fn is_unsupported(error: &io::Error) -> bool {
     let no_locks = Errno::NOLCK.raw_os_error();
     error.kind() == io::ErrorKind::Unsupported || error.raw_os_error() == Some(no_locks)

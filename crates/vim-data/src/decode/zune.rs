@@ -34,7 +34,7 @@ impl Colors {
     /// Those of channels with these ids, with what the warning is if the file says nonsense.
     ///
     /// # Source
-    /// `default_decompress_parms` of libjpeg-turbo's jdapimin.c.
+    /// The decompressor's defaults in libjpeg-turbo's jdapimin.c.
     fn of(ids: &[u8], is_jfif: bool, adobe: Option<u8>) -> Option<(Self, Option<String>)> {
         let strange = |code| Some(format!("Unknown Adobe color transform code {code}"));
         let colors = match (ids, adobe) {

@@ -17,7 +17,6 @@ use crate::objects::ImageObjects;
 use crate::pixels::Pixels;
 use crate::split::Split;
 use crate::storage::each::{ProgressCounter, for_each};
-use crate::storage::images::Images;
 
 /// The most images that seem bad for those that cannot be read to be tried again.
 const PATIENT: usize = 64;

@@ -2,7 +2,7 @@
 
 use super::each::{ProgressCounter, for_each};
 use super::images::Images;
-use crate::dataset::OnProgress;
+use crate::dataset::{Dataset, OnProgress};
 use crate::decode::{DecodeLimits, Decoder, Head};
 use crate::error::DataError;
 
