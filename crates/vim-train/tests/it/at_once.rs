@@ -105,9 +105,9 @@ fn one_summary_is_written_by_several_at_once() {
 #[test]
 fn one_file_is_exported_by_several_at_once() {
     let bench = Bench::new();
-    for seed in ["0", "1"] {
+    for (seed, name) in ["a", "b"].into_iter().enumerate() {
         let key = format!("run.seed={seed}");
-        assert_code(&bench.train(seed, &[&["--steps", "1"], &set(&[&key])[..]].concat()), 0);
+        assert_code(&bench.train(name, &[&["--steps", "1"], &set(&[&key])[..]].concat()), 0);
     }
     let out = bench.folder("out");
     fs::create_dir(&out).unwrap();
@@ -115,7 +115,7 @@ fn one_file_is_exported_by_several_at_once() {
     for _ in 0..3 {
         let command = |index: usize| {
             let mut command = crate::support::vim_train(&["export"]);
-            command.arg(bench.folder(["0", "1"][index % 2])).arg("-o").arg(&file).arg("--force");
+            command.arg(bench.folder(["a", "b"][index % 2])).arg("-o").arg(&file).arg("--force");
             command
         };
         for output in all_at_once((0..4).map(command)) {
