@@ -326,12 +326,13 @@ mod tests {
     fn the_codes_that_scripts_rely_on() {
         let stopped = |stop| TrainError::Stopped { stop, step: 3 }.into();
         let range = ModelError::Range { key: "depth", value: "0".into(), expected: "1".into() };
-        let codes: [(Error, u8); 13] = [
+        let codes: [(Error, u8); 14] = [
             (Error::failed(""), 1),
             (DataError::NotAnArchive("x".into()).into(), 65),
             (DeviceError::Unavailable(String::new()).into(), 69),
             (KernelError::NoKernel { device: String::new() }.into(), 69),
             (DeviceError::Lost { reason: String::new() }.into(), 69),
+            (DeviceError::OldDriver.into(), 69),
             (Error::internal(""), 70),
             (DeviceError::OutOfMemory { bytes: None, load: None }.into(), 71),
             (RunError::AlreadyHoldsRun { path: "x".into() }.into(), 73),
