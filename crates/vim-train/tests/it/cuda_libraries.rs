@@ -4,10 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use tempfile::TempDir;
-use vim_train::device::cuda_libraries::{CudaError, driver, driver_version, search};
+use vim_train::device::cuda_libraries::{CudaError, CudaVersion, driver, driver_version, search};
 use vim_train::device::machine::Machine;
 
-use crate::support::{assert_parts, write};
+use crate::support::{assert_parts, repository, write};
 
 const HEADERS: [&str; 7] = [
     "cuda_fp16.h",
@@ -339,4 +339,20 @@ fn the_driver() {
     );
     assert_eq!(driver(&tree.machine), Some(tree.at(".singularity.d/libs/libcuda.so.1")));
     assert_eq!(driver_version(&tree.machine).as_deref(), Some("580.65.06"));
+}
+
+/// The page, the wheel's extras and the image install what an error advises.
+#[test]
+fn the_wheels_that_are_advised_are_those_that_are_installed_elsewhere() {
+    let text = |path: &str| fs::read_to_string(repository(path)).unwrap();
+    let (page, wheel, image) =
+        (text("docs/install.md"), text("scripts/pack_wheel.py"), text("scripts/image.sh"));
+    for (major, minor) in [(13, 0), (12, 4)] {
+        let wheels = CudaVersion { major, minor }.wheels().unwrap();
+        for requirement in wheels.split(' ').map(|quoted| quoted.trim_matches('\'')) {
+            assert_parts(&page, &[requirement]);
+            assert_parts(&wheel, &[&format!("\"{requirement}\"")]);
+            assert_eq!(image.contains(requirement), major == 12, "image.sh: {requirement}");
+        }
+    }
 }
