@@ -76,6 +76,10 @@ pub fn replace_with(
 ) -> io::Result<()> {
     let temporary = storage.temporary(path)?;
     write(temporary.path())?;
+    if !temporary.is_at_its_path()? {
+        let problem = format!("{} was removed by another process", temporary.path().display());
+        return Err(io::Error::other(problem));
+    }
     storage.rename(temporary.path(), path)?;
     temporary.renamed();
     storage.sync_dir(folder_of(path))

@@ -1,8 +1,9 @@
 //! Files that are written beside the one that they are to replace.
 //!
-//! Each has a name of its own, `.tmp-NAME-HOST-PID-NUMBER`, is made anew, never opened, and is
-//! locked while it is written. So two processes that write one output do not meet in one file, and
-//! what a killed process left can be told from what another one writes.
+//! Each is `.tmp-NAME`, or `.tmp-NAME-HOST-PID-NUMBER` while another process writes that one. It is
+//! made anew, never opened, and is locked while it is written. So two processes that write one
+//! output do not meet in one file, and what a killed process left can be told from what another one
+//! writes.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -42,44 +43,65 @@ static HOST: LazyLock<String> = LazyLock::new(|| {
 pub struct Temporary {
     path: PathBuf,
     /// Its lock says that it is being written.
-    _file: File,
+    file: File,
     is_in_place: bool,
 }
 
 impl Temporary {
     /// An empty file beside `path`. The first in a folder removes what killed processes left there.
     pub(crate) fn beside(path: &Path) -> io::Result<Self> {
-        // Process-wide: threads may replace one file at once.
-        static COUNT: AtomicU64 = AtomicU64::new(0);
         let folder = folder_of(path);
         remove_abandoned_once(folder);
         let name = stem(path.file_name().unwrap_or_default());
-        loop {
-            let mut own = name.clone();
-            let number = COUNT.fetch_add(1, Ordering::Relaxed);
-            own.push(format!("-{}-{}-{number}", *HOST, process::id()));
-            let path = folder.join(own);
-            // Exclusive: neither a file of this name nor what a link leads to is written.
-            let file = match OpenOptions::new().write(true).create_new(true).open(&path) {
-                Ok(file) => file,
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+        let first = folder.join(&name);
+        for _ in 0..2 {
+            match Self::create(first.clone()) {
+                Ok((temporary, true)) => return Ok(temporary),
+                // Without a lock nobody could tell it from one that a killed process left.
+                Ok((_, false)) => break,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
-            };
-            let locked = try_lock_patiently(&file);
-            let temporary = Self { path, _file: file, is_in_place: false };
-            match locked {
-                // Another process may have taken it for abandoned before it was locked.
-                Ok(()) if !is_at(&temporary._file, &temporary.path)? => {}
-                Err(TryLockError::WouldBlock) => {}
-                // File systems without locks go by the number of the process.
-                Ok(()) | Err(TryLockError::Error(_)) => return Ok(temporary),
             }
+            // One that is no temporary file, or that cannot be opened, is left alone.
+            let _ = remove_if_abandoned(&first, None);
+        }
+        loop {
+            // Process-wide: threads may replace one file at once.
+            static COUNT: AtomicU64 = AtomicU64::new(0);
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let mut own = name.clone();
+            own.push(format!("-{}-{}-{number}", *HOST, process::id()));
+            match Self::create(folder.join(own)) {
+                Ok((temporary, _)) => return Ok(temporary),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A new file at `path`, and whether the file system could lock it. Exclusive: neither a file
+    /// of this name nor what a link leads to is written.
+    fn create(path: PathBuf) -> io::Result<(Self, bool)> {
+        let file = OpenOptions::new().write(true).create_new(true).open(&path)?;
+        let locked = try_lock_patiently(&file);
+        let temporary = Self { path, file, is_in_place: false };
+        match locked {
+            Ok(()) if temporary.is_at_its_path()? => Ok((temporary, true)),
+            // Another process took it for abandoned before it was locked.
+            Ok(()) | Err(TryLockError::WouldBlock) => Err(io::ErrorKind::AlreadyExists.into()),
+            Err(TryLockError::Error(_)) => Ok((temporary, false)),
         }
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether nobody removed it or put another file in its place, as a machine can that locks do
+    /// not reach.
+    pub(crate) fn is_at_its_path(&self) -> io::Result<bool> {
+        is_at(&self.file, &self.path)
     }
 
     /// Says that the file was renamed.
@@ -90,7 +112,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        if !self.is_in_place {
+        if !self.is_in_place && self.is_at_its_path().unwrap_or(false) {
             // The failure before this one matters more.
             let _ = fs::remove_file(&self.path);
         }
@@ -136,12 +158,14 @@ pub(crate) fn remove_abandoned(folder: &Path) {
         // All but the output's name is ASCII.
         if let Some((host, pid)) = writer_of(&name.to_string_lossy()) {
             // Nobody is kept from writing by a file that stays.
-            let _ = remove_if_abandoned(&entry.path(), host == *HOST, pid);
+            let _ = remove_if_abandoned(&entry.path(), Some((host, pid)));
         }
     }
 }
 
-fn remove_if_abandoned(path: &Path, is_of_this_host: bool, pid: u32) -> io::Result<()> {
+/// Removes the file at `path` unless it is being written. `writer` is the machine and the process in
+/// its name; without them a lock alone tells.
+fn remove_if_abandoned(path: &Path, writer: Option<(&str, u32)>) -> io::Result<()> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file = OpenOptions::new().write(true).custom_flags(flags).open(path)?;
     let metadata = file.metadata()?;
@@ -154,12 +178,12 @@ fn remove_if_abandoned(path: &Path, is_of_this_host: bool, pid: u32) -> io::Resu
         Err(TryLockError::Error(error)) if is_unsupported(&error) => false,
         Err(TryLockError::Error(error)) => return Err(error),
     };
-    let is_abandoned = match (is_of_this_host, has_locks) {
-        (true, true) => true,
-        (true, false) => Presence::of(pid, None) == Presence::Gone,
-        (false, _) => is_old(&metadata),
+    let is_abandoned = match writer {
+        None => has_locks,
+        Some((host, _)) if host != *HOST => is_old(&metadata),
+        Some((_, pid)) => has_locks || Presence::of(pid, None) == Presence::Gone,
     };
-    // The name may be gone meanwhile, and never comes again.
+    // Another process may have removed it meanwhile, and written a new one.
     if is_abandoned && is_at(&file, path)? { fs::remove_file(path) } else { Ok(()) }
 }
 

@@ -65,16 +65,30 @@ fn what_a_killed_writer_left_goes_and_what_is_being_written_stays() {
     let mut at_work = Helper::start("writes_for_ever", &y);
     killed.kill();
     assert_eq!(names(folder.path()).len(), 3);
-    // Neither can be told from files of a user.
-    fs::write(folder.path().join(".tmp-x"), "an earlier version").unwrap();
+    // Neither is a temporary file of x.
+    fs::write(folder.path().join(".tmp-z"), "a user's").unwrap();
     fs::create_dir(folder.path().join(".tmp-x-00ff00ff-1-1")).unwrap();
     replace(&Disk, &x, b"new").unwrap();
-    let left = names(folder.path());
-    assert_eq!(left[..2], [".tmp-x", ".tmp-x-00ff00ff-1-1"]);
-    assert!(left[2].starts_with(".tmp-y-"), "{left:?}");
-    assert_eq!(left[3..], ["x"]);
+    let left = [".tmp-x-00ff00ff-1-1", ".tmp-y", ".tmp-z", "x"];
+    assert_eq!(names(folder.path()), left);
     assert_eq!(fs::read_to_string(x).unwrap(), "new");
+    // A second writer gets another name, which the first writer's end does not take.
+    let second = temporary(&y);
+    assert!(second.to_str().unwrap().contains("/.tmp-y-"), "{second:?}");
     at_work.kill();
+}
+
+#[test]
+fn a_file_that_another_process_took_away_does_not_replace_anything() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    fs::write(&path, "old").unwrap();
+    let theirs = folder.path().join("theirs");
+    fs::write(&theirs, "half").unwrap();
+    let error = replace_with(&Disk, &path, |at| fs::rename(&theirs, at)).unwrap_err();
+    assert!(error.to_string().contains("removed by another process"), "{error}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+    assert_eq!(names(folder.path()), [".tmp-x", "x"]);
 }
 
 #[test]

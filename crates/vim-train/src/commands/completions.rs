@@ -58,9 +58,18 @@ pub(crate) fn man(args: &ManArgs, program: Command) -> Result<(), Error> {
     for (name, _) in &pages {
         check_free(&args.folder.join(name), args.force)?;
     }
+    let mut added = Vec::new();
     for (name, page) in &pages {
         let path = args.folder.join(name);
-        replace(&Disk, &path, page).map_err(Error::io("write", &path))?;
+        let is_new = !path.exists();
+        if let Err(error) = replace(&Disk, &path, page) {
+            // A manual with pages missing looks whole.
+            for page in &added {
+                let _ = fs::remove_file(page);
+            }
+            return Err(Error::io("write", &path)(error));
+        }
+        added.extend(is_new.then_some(path));
     }
     print(&args.folder.display().to_string())
 }
