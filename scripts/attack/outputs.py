@@ -109,14 +109,15 @@ def content(out):
     for path in sorted(out.rglob("*")):
         if path.is_file():
             data = path.read_bytes()
-            # Of a plan, when it was made.
-            same = re.sub(rb'^planned = ".*"$', b"", data, flags=re.MULTILINE)
+            # When a plan or a report was made.
+            same = re.sub(rb'^planned = ".*"$|\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?', b"", data, flags=re.MULTILINE)
             found[str(path.relative_to(out))] = len(data), hashlib.sha256(same).hexdigest()
     return found
 
 
 def is_hidden(name):
-    return any(part.startswith(".") for part in name.split("/"))
+    """Whether it is there while something is written alone."""
+    return name.endswith(".lock") or any(part.startswith(".") for part in name.split("/"))
 
 
 def undisturbed(storm, commands):
