@@ -163,8 +163,8 @@ pub(crate) fn remove_abandoned(folder: &Path) {
     }
 }
 
-/// Removes the file at `path` unless it is being written. `writer` is the machine and the process in
-/// its name; without them a lock alone tells.
+/// Removes the file at `path` unless it is being written. `writer` is the machine and the process
+/// in its name; without them a lock alone tells.
 fn remove_if_abandoned(path: &Path, writer: Option<(&str, u32)>) -> io::Result<()> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let file = OpenOptions::new().write(true).custom_flags(flags).open(path)?;
