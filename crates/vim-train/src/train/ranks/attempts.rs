@@ -79,8 +79,8 @@ mod tests {
 
     #[test]
     fn earlier_attempts_of_the_job_are_removed() {
-        let names = ["7.0.0", "7.0.1", "7.1.0", "7.0.2", "70.0.0", "vm-12-99", "named"];
-        assert_eq!(left_of(&names, "7.0.2", |_| ()), ["7.0.2", "70.0.0", "named", "vm-12-99"]);
+        let names = ["7.0.0", "7.0.1", "7.1.0", "7.0.2", "70.0.0", "node 7-12-99", "named"];
+        assert_eq!(left_of(&names, "7.0.2", |_| ()), ["7.0.2", "70.0.0", "named", "node 7-12-99"]);
     }
 
     #[test]
