@@ -344,7 +344,7 @@ mod tests {
         let stopped = |stop| TrainError::Stopped { stop, step: 3 }.into();
         let range = ModelError::Range { key: "depth", value: "0".into(), expected: "1".into() };
         let data = |kind: io::ErrorKind| DataError::Io { path: "x".into(), source: kind.into() };
-        let codes: [(Error, u8); 18] = [
+        let codes: [(Error, u8); 19] = [
             (Error::failed(""), 1),
             (DataError::NotAnArchive("x".into()).into(), 65),
             (data(io::ErrorKind::NotFound).into(), 65),
@@ -355,6 +355,7 @@ mod tests {
             (DeviceError::Unavailable(String::new()).into(), 69),
             (KernelError::NoKernel { device: String::new() }.into(), 69),
             (DeviceError::Lost { reason: String::new() }.into(), 69),
+            (DeviceError::OldDriver.into(), 69),
             (Error::internal(""), 70),
             (DeviceError::OutOfMemory { bytes: None, load: None }.into(), 71),
             (RunError::AlreadyHoldsRun { path: "x".into() }.into(), 73),
