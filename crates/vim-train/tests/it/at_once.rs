@@ -65,8 +65,12 @@ fn planning_again_writes_what_differs_alone() {
     let study = Study::new();
     assert_code(&study.of_file("plan", &[]), 0);
     let first = numbers(&study);
+    // What a planner leaves that was killed when all was written.
+    let lock = study.folder().join("plan.lock");
+    fs::write(&lock, "").unwrap();
     assert_says(&study.of_file("plan", &[]), 0, &["nothing new"]);
     assert_eq!(numbers(&study), first);
+    assert!(!lock.exists());
     // One that is not what was planned.
     let damaged = study.folder().join(first.keys().next().unwrap());
     fs::write(&damaged, "").unwrap();
@@ -82,7 +86,7 @@ fn planning_again_writes_what_differs_alone() {
     let is_config = |name: &&String| name.starts_with("configs/");
     assert!(second.keys().filter(is_config).all(|name| second[name] != third[name]));
     assert!(study.read("sweep.toml").contains("data.prefetch=3"));
-    assert!(!study.folder().join("plan.lock").exists());
+    assert!(!lock.exists());
 }
 
 #[test]

@@ -40,7 +40,9 @@ impl Planned {
         fresh: bool,
         again: impl FnOnce() -> Result<Self, Error>,
     ) -> Result<Self, Error> {
-        if !fresh && self.differing()?.is_empty() {
+        // A lock that is there is another planner's, or what a killed one left.
+        let is_locked = self.folder.join(PLAN_LOCK).exists();
+        if !fresh && !is_locked && self.differing()?.is_empty() {
             return Ok(self);
         }
         let mut lock = PlanLock::acquire(&self.folder)?;
