@@ -19,10 +19,11 @@ tar --extract --xz --file "$1" --directory /opt/vim-train --strip-components=1 -
 ln -sf /opt/vim-train/vim-train /usr/local/bin/vim-train
 vim-train --version
 
-# CUDA 12 runs on drivers from 525 on. The wheels' folders become one toolkit, in a place where vim-train looks.
+# Drivers from 550 on load what NVRTC 12.4 compiles. The wheels' folders become one toolkit, where vim-train looks.
 wheels=$(mktemp -d)
 python3 -m pip install --no-cache-dir --target "$wheels" \
-    nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12 nvidia-cuda-cccl-cu12 nvidia-cuda-nvcc-cu12
+    'nvidia-cuda-nvrtc-cu12==12.4.*' 'nvidia-cuda-runtime-cu12==12.4.*' \
+    'nvidia-cuda-cccl-cu12==12.4.*' 'nvidia-cuda-nvcc-cu12==12.4.*'
 mkdir -p /opt/cuda/include /opt/cuda/lib64
 for wheel in cuda_runtime cuda_nvcc cuda_cccl; do
     cp -a "$wheels/nvidia/$wheel/include/." /opt/cuda/include/

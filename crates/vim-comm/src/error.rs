@@ -115,6 +115,23 @@ pub enum CommError {
         what: String,
     },
 
+    /// The ranks' folder has too long a path for a socket, and there cannot be one elsewhere.
+    #[error(
+        "cannot {action} {}: {source}; the socket of the ranks is there because the path of {} is too long for it: shorten that (run.root), or set TMPDIR to a folder that can be written and has a short path",
+        path.display(),
+        folder.display()
+    )]
+    Socket {
+        /// What was attempted.
+        action: &'static str,
+        /// The socket or its folder.
+        path: PathBuf,
+        /// The ranks' folder.
+        folder: PathBuf,
+        /// The operating system's reason.
+        source: Arc<io::Error>,
+    },
+
     /// A file, folder or socket cannot be used.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {

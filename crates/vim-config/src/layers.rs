@@ -20,10 +20,17 @@ pub const EXTENDS: &str = "extends";
 pub struct Layer {
     /// Its path, starting from that of the first file.
     pub path: PathBuf,
-    /// Its text.
-    pub text: String,
-    /// The parsed text without [`EXTENDS`].
+    /// Its text, parsed, with the place of each key.
+    pub document: Document<String>,
+    /// What it sets, without [`EXTENDS`].
     pub table: toml::Table,
+}
+
+impl Layer {
+    /// Its text.
+    pub fn text(&self) -> &str {
+        self.document.raw()
+    }
 }
 
 /// Why files cannot be layered.
@@ -79,7 +86,10 @@ const MOST_BYTES: u64 = 4 << 20;
 const MOST_FILES: usize = 256;
 
 /// The text of a file, unless it is too large, as a device may be without end.
-fn read(path: &Path) -> io::Result<String> {
+///
+/// # Errors
+/// If it cannot be read, or has more than 4 MiB.
+pub fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     if File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)? as u64 > MOST_BYTES {
         return Err(io::Error::other("it is larger than 4 MiB, and so no configuration"));
@@ -100,7 +110,7 @@ pub fn layers(path: &Path) -> Result<Vec<Layer>, LayerError> {
         problem: LayerProblem::Read(error),
     })?;
     let mut reader = Reader::default();
-    let order = reader.add(path, text)?;
+    let order = reader.add(path, &text)?;
     let mut files: Vec<Option<Layer>> = reader.files.into_iter().map(Some).collect();
     Ok(order.into_iter().filter_map(|file| files[file].take()).collect())
 }
@@ -117,15 +127,20 @@ struct Reader {
 
 impl Reader {
     /// Reads what the file `path` with content `text` extends; returns the order of its layers.
-    fn add(&mut self, path: &Path, text: String) -> Result<Vec<usize>, LayerError> {
+    fn add(&mut self, path: &Path, text: &str) -> Result<Vec<usize>, LayerError> {
         self.above.push(path.to_owned());
         let mut order: Vec<usize> = Vec::new();
-        for (name, span) in names(path, &text)? {
+        let document = Document::parse(text.to_owned())
+            .map_err(|error| syntax(path, text, error.message(), error.span()))?;
+        for (number, (name, span)) in names(path, &document)?.into_iter().enumerate() {
             let wrong = |problem| LayerError {
                 path: path.to_owned(),
-                location: Some(Location::new(path, &text, &span)),
+                location: Some(Location::new(path, text, &span)),
                 problem,
             };
+            if number == MOST_FILES {
+                return Err(wrong(LayerProblem::TooMany));
+            }
             let name = expand(&name, |variable| env::var(variable).ok())
                 .map_err(|error| wrong(LayerProblem::Variable(Box::new(error))))?;
             let base = path.parent().unwrap_or(Path::new("")).join(name);
@@ -143,7 +158,7 @@ impl Reader {
                     let text = read(&base).map_err(|source| {
                         wrong(LayerProblem::Base { path: base.clone(), source })
                     })?;
-                    self.add(&base, text)?
+                    self.add(&base, &text)?
                 }
             };
             order.retain(|file| !below.contains(file));
@@ -152,10 +167,10 @@ impl Reader {
         self.above.pop();
         let mut table: toml::Table = text
             .parse()
-            .map_err(|error: toml::de::Error| syntax(path, &text, error.message(), error.span()))?;
+            .map_err(|error: toml::de::Error| syntax(path, text, error.message(), error.span()))?;
         table.remove(EXTENDS);
         order.push(self.files.len());
-        self.files.push(Layer { path: path.to_owned(), text, table });
+        self.files.push(Layer { path: path.to_owned(), document, table });
         self.orders.insert(canonical(path), order.clone());
         Ok(order)
     }
@@ -170,10 +185,12 @@ fn is_same(a: &Path, b: &Path) -> bool {
     canonical(a) == canonical(b)
 }
 
-/// The names in a text's [`EXTENDS`] with their spans.
-fn names(path: &Path, text: &str) -> Result<Vec<(String, Range<usize>)>, LayerError> {
-    let document =
-        Document::parse(text).map_err(|error| syntax(path, text, error.message(), error.span()))?;
+/// The names in a file's [`EXTENDS`] with their spans.
+fn names(
+    path: &Path,
+    document: &Document<String>,
+) -> Result<Vec<(String, Range<usize>)>, LayerError> {
+    let text = document.raw();
     let Some(item) = document.get(EXTENDS) else { return Ok(Vec::new()) };
     let wrong = |span: Option<Range<usize>>| LayerError {
         path: path.to_owned(),
@@ -302,6 +319,12 @@ mod tests {
         assert_eq!(merged(&files, "0.toml"), "x = 1".parse().unwrap());
         let problem = failure(&files, "41.toml").problem;
         assert!(matches!(problem, LayerProblem::TooMany), "{problem}");
+
+        let names = format!("extends = [{}]", "\"40.toml\", ".repeat(100_000));
+        fs::write(files.path().join("list.toml"), names).unwrap();
+        let error = failure(&files, "list.toml");
+        assert!(matches!(error.problem, LayerProblem::TooMany), "{error}");
+        assert_eq!(error.location.unwrap().position, (1, 12 + 11 * 256));
     }
 
     #[test]

@@ -4,9 +4,12 @@
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // A third of the letters, but always two: a swap in a short word counts as one.
     let most = (word.chars().count() / 3).max(2);
-    let word = word.to_lowercase();
+    let (word, letters) = (word.to_lowercase(), word.chars().count());
+    // A name of which too many letters would remain is not compared: a word may have a million.
+    let is_near = |name: &&str| letters < 2 * name.chars().count() + 2;
     known
         .into_iter()
+        .filter(is_near)
         .map(|name| (strsim::damerau_levenshtein(&word, &name.to_lowercase()), name))
         .filter(|&(distance, name)| distance <= most && distance < name.chars().count())
         .min_by_key(|&(distance, _)| distance)
@@ -41,6 +44,9 @@ mod tests {
         ] {
             assert_eq!(nearest(word, known), expected, "{word}");
         }
+        let start = std::time::Instant::now();
+        assert_eq!(nearest(&"workers".repeat(200_000), known), None);
+        assert!(start.elapsed().as_secs_f64() < 1.0, "{:?}", start.elapsed());
         assert_eq!(hint("rk5", ["rk4"]), ", did you mean `rk4`? (known: rk4)");
         assert_eq!(hint("tustin", []), "");
     }

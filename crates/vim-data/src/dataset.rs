@@ -1,6 +1,6 @@
 //! The trait of all datasets, and the progress of what goes through one.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use serde::{Serialize, Serializer};
 
@@ -78,6 +78,16 @@ pub trait Dataset: Send + Sync {
         Err(ObjectError::None)
     }
 
+    /// What the headers of the files, the annotations and earlier verifications say of the images
+    /// before any of them is decoded. `workers` threads read the headers, once: they are kept with
+    /// the list of the files, if that can be written.
+    ///
+    /// # Errors
+    /// If a decoder cannot be set up.
+    fn suspects(&self, _workers: usize, _watch: OnProgress<'_>) -> Result<Suspects, DataError> {
+        Ok(Suspects::default())
+    }
+
     /// Where one image is, for messages and records: a path, or `archive:member`.
     fn name(&self, index: usize) -> String;
 
@@ -109,6 +119,18 @@ pub struct LabelMaps {
     pub rule: LabelRule,
     /// Colour of each class in pictures, red, green and blue.
     pub colours: Vec<[u8; 3]>,
+}
+
+/// What is known of images before they are decoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Suspects {
+    /// Images that cannot be used by what is known: decoding tells for certain.
+    pub bad: BTreeSet<usize>,
+    /// Images whose pixels lie otherwise than they are to be seen, by their EXIF orientation, where
+    /// that matters to what belongs to them.
+    pub turned: BTreeSet<usize>,
+    /// What is odd about the looking itself, a line each.
+    pub notes: Vec<String>,
 }
 
 /// What reading an image gives.

@@ -31,6 +31,7 @@ mod decode;
 mod dense;
 mod error;
 mod golden;
+mod input;
 mod inspect;
 mod loader;
 mod objects;
@@ -47,9 +48,11 @@ mod transforms;
 pub use classes::{ClassMatch, match_classes};
 pub use coco::{
     COCO_NUMBERS, CocoAnnotations, CocoClassScore, CocoDetections, CocoEvaluation, CocoKind,
-    CocoScores, Detection,
+    CocoScores, CocoUnusable, Detection,
 };
-pub use dataset::{Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Progress, Sample};
+pub use dataset::{
+    Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Progress, Sample, Suspects,
+};
 pub use datasets::config::{DataConfig, HoldOut};
 pub use datasets::{
     Annotation, Cifar, Coco, DatasetKind, PUBLISHED_ARCHIVES, Pairs, PublishedArchive, Shapes,
@@ -58,14 +61,15 @@ pub use datasets::{
 };
 pub use decode::{DecodeError, DecodeLimits, Decoded, Decoder, Header, ImageKind, JpegLibrary};
 pub use dense::{
-    ClassList, ClassScore, Confusion, DensePlan, DenseRecipe, IGNORED, Inference, LabelMap,
-    LabelRule, PairError, Photometric,
+    ClassList, ClassScore, Confusion, DensePlan, DenseRecipe, IGNORED, Inference, LONGEST_SIDE,
+    LabelMap, LabelRule, PairError, Photometric,
 };
 pub use error::{ClassError, ClassSide, DataError, Location, SourceError, StagingError};
 pub use golden::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, check_golden};
+pub use input::{InputKind, read_input, read_text, without_mark};
 pub use inspect::{
-    ClassCount, Finding, ScanReport, Sides, VerifyOptions, VerifyReport, scan, scan_objects,
-    verify, verify_objects, verify_pairs,
+    BadRule, ClassCount, Finding, KnownImages, ScanReport, Sides, VerifyOptions, VerifyReport,
+    scan, scan_objects, scan_pairs, verify, verify_objects, verify_pairs,
 };
 pub use loader::{
     BadSample, BadTest, BadTrain, Batch, BatchBuffer, Batches, CpuAllocation, Described, Draw,
@@ -74,18 +78,17 @@ pub use loader::{
     THREAD_PREFIX, UnreadPair, Workers,
 };
 pub use objects::{
-    ImageObjects, Mask, Object, ObjectClasses, ObjectError, ObjectPlan, ObjectRecipe, Targets,
+    ImageObjects, LeftOut, Mask, Object, ObjectClasses, ObjectError, ObjectPlan, ObjectRecipe,
+    Targets,
 };
-pub use picture::{
-    PictureError, contact_sheet, encode_png, read_picture, read_whole_picture, write_png,
-};
+pub use picture::{PictureError, contact_sheet, encode_png, read_picture, read_whole_picture};
 pub use pixels::{Pixels, Region};
 pub use split::Split;
 pub use statistics::{Normalize, Statistics};
 pub use storage::EnvPaths;
 pub use storage::images::Images;
 pub use storage::index::{Facts, Verdict};
-pub use storage::pack::{PackOptions, PackReport, ShardReport, pack};
+pub use storage::pack::{PackOptions, PackReport, ShardReport, pack, remove_abandoned};
 pub use storage::staging::{Stage, Staging, StagingStatus};
 pub use transforms::filter::Filter;
 pub use transforms::recipe::{

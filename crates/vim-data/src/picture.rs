@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::decode::{DecodeError, DecodeLimits, Decoder};
+use crate::input::{InputKind, read_input};
 use crate::{pixels::Pixels, transforms::resize::EvalTransform};
 
 /// An image that cannot be used.
@@ -72,9 +73,15 @@ pub fn read_picture(path: &Path, size: [usize; 2]) -> Result<Vec<u8>, PictureErr
 /// # Errors
 /// [`PictureError`] names the file.
 pub fn read_whole_picture(path: &Path) -> Result<Pixels, PictureError> {
-    let bytes =
-        fs::read(path).map_err(|source| PictureError::Read { path: path.to_owned(), source })?;
     let decode_error = |source| PictureError::Decode { path: path.to_owned(), source };
+    let bytes = read_input(path, InputKind::Image).map_err(|source| {
+        if source.kind() != io::ErrorKind::FileTooLarge {
+            return PictureError::Read { path: path.to_owned(), source };
+        }
+        let most = InputKind::Image.most_bytes() as usize;
+        let stated = fs::metadata(path).map_or(0, |found| found.len() as usize);
+        decode_error(DecodeError::FileTooLarge { bytes: stated.max(most + 1), most })
+    })?;
     let mut pixels = Pixels::default();
     // A file whose damage Pillow accepts is shown as far as it decodes.
     let _ = Decoder::new(DecodeLimits::default())
@@ -111,14 +118,6 @@ pub fn contact_sheet(images: &[Option<Pixels>], columns: usize) -> Pixels {
     sheet
 }
 
-/// Writes a PNG.
-///
-/// # Errors
-/// If the file cannot be written, or the image has no pixels.
-pub fn write_png(path: &Path, image: &Pixels) -> io::Result<()> {
-    fs::write(path, encode_png(image)?)
-}
-
 /// A PNG in memory.
 ///
 /// # Errors
@@ -148,6 +147,23 @@ mod tests {
             "an image of 2 × 3 pixels has 6 bytes: it needs pixels, and three bytes for each";
         assert_eq!(check(2, 3, 6), Err(said.to_owned()));
         assert!(check(0, 3, 0).is_err() && check(usize::MAX, 2, 6).is_err());
+    }
+
+    #[test]
+    fn what_is_larger_than_an_image_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("huge.png");
+        std::fs::File::create(&path).unwrap().set_len(3 << 30).unwrap();
+        for (path, bytes) in
+            [(path.as_path(), 3_usize << 30), (Path::new("/dev/zero"), (256 << 20) + 1)]
+        {
+            let error = read_whole_picture(path).unwrap_err();
+            let PictureError::Decode { source, .. } = error else { panic!("{error}") };
+            let said = source.to_string();
+            assert!(said.starts_with(&format!("has {bytes} bytes, more than the ")), "{said}");
+        }
+        let error = read_whole_picture(&folder.path().join("absent.png")).unwrap_err();
+        assert!(matches!(error, PictureError::Read { .. }), "{error}");
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::classes::ClassMatch;
-use crate::dataset::{Class, Dataset, Encoding, Fingerprint, LabelMaps, Sample};
+use crate::dataset::{
+    Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Sample, Suspects,
+};
 use crate::dense::ClassList;
 use crate::error::{ClassError, DataError};
 use crate::objects::{ImageObjects, ObjectClasses, ObjectError};
@@ -118,7 +120,14 @@ impl Dataset for Relabelled {
         for object in &mut found.objects {
             object.class = self.recorded(object.class);
         }
+        for object in &mut found.left_out {
+            object.class = self.recorded(object.class);
+        }
         Ok(found)
+    }
+
+    fn suspects(&self, workers: usize, watch: OnProgress<'_>) -> Result<Suspects, DataError> {
+        self.inner.suspects(workers, watch)
     }
 
     fn name(&self, index: usize) -> String {

@@ -46,6 +46,17 @@ pub(crate) fn check_limit(
     if got <= limit { Ok(()) } else { Err(error) }
 }
 
+/// As [`check_limit`], of what a smaller batch does not lessen.
+pub(crate) fn check_size(
+    operation: &'static str,
+    what: &'static str,
+    got: usize,
+    limit: usize,
+) -> Result<(), KernelError> {
+    let error = KernelError::Beyond { operation, what, got, limit };
+    if got <= limit { Ok(()) } else { Err(error) }
+}
+
 /// An error about `tensor` unless `good`.
 pub(crate) fn expect(
     operation: &'static str,

@@ -58,6 +58,18 @@ pub enum KernelError {
         /// The largest size allowed.
         limit: usize,
     },
+    /// A size, of an image or a model, beyond a kernel's limit whatever the batch.
+    #[error("{operation}: {what} of {got} is beyond the kernel's limit of {limit}")]
+    Beyond {
+        /// The operation called.
+        operation: &'static str,
+        /// What is too large.
+        what: &'static str,
+        /// Its size.
+        got: usize,
+        /// The largest size allowed.
+        limit: usize,
+    },
     /// A number that is infinite or none.
     #[error("{operation}: entry {at} of `{tensor}` is not finite")]
     NotFinite {

@@ -85,6 +85,7 @@ pub use multi_tensor::{
 };
 pub use precision::Precision;
 pub use real::Real;
+pub use resize::axis::LONGEST_SIDE;
 pub use resize::resize;
 pub use resize_nll::{IGNORED_LABEL, ResizeNll, resize_nll};
 pub use roi_align::{Roi, RoiSampling, roi_align, roi_axis};

@@ -9,7 +9,7 @@ use crate::lock::{Holder, LOCK};
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The run folder is in use.
-    #[error("{} is in use by {holder}: wait for it, end it ({}), or change run.name", path.display(), holder.to_end())]
+    #[error("{} is in use by {holder}: wait for it{}, or change run.name", path.display(), ending(holder))]
     InUse {
         /// The folder.
         path: PathBuf,
@@ -90,6 +90,11 @@ impl RunError {
         let path = path.into();
         move |source| Self::Io { action, path, source }
     }
+}
+
+/// `, end it (kill 7)`, where that is known.
+fn ending(holder: &Holder) -> String {
+    holder.to_end().map_or_else(String::new, |command| format!(", end it ({command})"))
 }
 
 /// A run's folder was moved, removed or replaced while the run was at work.

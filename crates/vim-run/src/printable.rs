@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-/// `text` with control characters, line breaks among them, and characters that change the direction
-/// of writing as in Rust's literals: `\n`, `\u{1b}`.
+/// `text` with control characters, line breaks among them, byte order marks and spaces without a
+/// width, and characters that change the direction of writing as in Rust's literals: `\n`,
+/// `\u{1b}`.
 pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, is_unprintable)
 }
@@ -16,7 +17,8 @@ pub fn printable_lines(text: &str) -> Cow<'_, str> {
 fn is_unprintable(letter: char) -> bool {
     let separates = matches!(letter, '\u{2028}' | '\u{2029}');
     let turns = matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    letter.is_control() || separates || turns
+    let hides = matches!(letter, '\u{feff}' | '\u{200b}' | '\u{2060}');
+    letter.is_control() || separates || turns || hides
 }
 
 fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -40,8 +42,8 @@ mod tests {
     #[test]
     fn what_moves_the_cursor_is_escaped() {
         assert_eq!(
-            printable("a\nb\u{1b}[2J\u{9b}\r\tß\u{202e}"),
-            r"a\nb\u{1b}[2J\u{9b}\r\tß\u{202e}"
+            printable("\u{feff}a\nb\u{1b}[2J\u{9b}\r\tß\u{202e}\u{200b}"),
+            r"\u{feff}a\nb\u{1b}[2J\u{9b}\r\tß\u{202e}\u{200b}"
         );
         assert_eq!(printable_lines("a\n\tb\u{7}"), "a\n\tb\\u{7}");
         for plain in ["", "Käse 🧀 \\n", "n01440764/x.JPEG"] {

@@ -1,15 +1,16 @@
 //! Crash-safe writing: existing files are complete, and reported writes are on the disk.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use rustix::fs::OFlags;
 use serde::Serialize;
 
 use crate::RunError;
+pub use crate::temporary::{Temporary, folder_of};
 
 /// The disk operations of a checkpoint; tests let any of them fail.
 pub trait Storage: fmt::Debug + Send + Sync {
@@ -18,9 +19,18 @@ pub trait Storage: fmt::Debug + Send + Sync {
         fs::create_dir_all(path)
     }
 
-    /// Writes a new file; returns when it is on the disk.
+    /// Makes an empty file beside `path`, to be written and then to take its place.
+    fn temporary(&self, path: &Path) -> io::Result<Temporary> {
+        Temporary::beside(path)
+    }
+
+    /// Writes a new file, or one that is not yet in its place; returns when it is on the disk.
+    /// Nothing is written through a link.
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let mut file = File::create(path)?;
+        let mut options = File::options();
+        let no_link = OFlags::NOFOLLOW.bits().cast_signed();
+        let options = options.write(true).create(true).truncate(true).custom_flags(no_link);
+        let mut file = options.open(path)?;
         file.write_all(bytes)?;
         file.sync_all()
     }
@@ -51,48 +61,28 @@ pub struct Disk;
 
 impl Storage for Disk {}
 
-/// Whether `path` leads to the open `file`.
-pub(crate) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    let open = file.metadata()?;
-    match fs::metadata(path) {
-        Ok(named) => Ok((open.dev(), open.ino()) == (named.dev(), named.ino())),
-        Err(error)
-            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
-        {
-            Ok(false)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Replaces the file `path` atomically: a crash leaves the old or the new content.
+/// Replaces the file `path` atomically: a crash leaves the old or the new content. Of several
+/// processes that do so at once each writes a file of its own, and the last one's stays.
 pub fn replace(storage: &dyn Storage, path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_with(storage, path, |temporary| storage.write(temporary, bytes))
 }
 
-/// [`replace`] with a file too large for memory: `write` writes it, at the path that it gets, and
-/// returns when it is on the disk.
+/// [`replace`] with a file too large for memory: `write` writes it, at the path that it gets, where
+/// there is an empty file, and returns when it is on the disk.
 pub fn replace_with(
     storage: &dyn Storage,
     path: &Path,
     write: impl FnOnce(&Path) -> io::Result<()>,
 ) -> io::Result<()> {
-    let folder = folder_of(path);
-    let mut name = OsString::from(".tmp-");
-    name.push(path.file_name().unwrap_or_default());
-    let temporary = folder.join(name);
-    let written = write(&temporary).and_then(|()| storage.rename(&temporary, path));
-    if written.is_err() {
-        // The first failure matters more than a failed cleanup.
-        let _ = storage.remove(&temporary);
+    let temporary = storage.temporary(path)?;
+    write(temporary.path())?;
+    if !temporary.is_at_its_path()? {
+        let problem = format!("{} was removed by another process", temporary.path().display());
+        return Err(io::Error::other(problem));
     }
-    written.and_then(|()| storage.sync_dir(folder))
-}
-
-/// The folder that holds `path`.
-pub fn folder_of(path: &Path) -> &Path {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    folder.unwrap_or(Path::new("."))
+    storage.rename(temporary.path(), path)?;
+    temporary.renamed();
+    storage.sync_dir(folder_of(path))
 }
 
 /// Writes a whole file; makes its folder if needed.

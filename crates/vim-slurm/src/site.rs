@@ -170,7 +170,7 @@ impl Site {
     ///
     /// If the file cannot be read or is invalid.
     pub fn read(path: &Path) -> Result<Self, SlurmError> {
-        let text = fs::read_to_string(path).map_err(SlurmError::io("read", path))?;
+        let text = vim_config::read(path).map_err(SlurmError::io("read", path))?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let site = Self::parse(&text, &name)
             .map_err(|problem| SlurmError::Site { path: path.to_owned(), problem })?;

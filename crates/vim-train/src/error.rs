@@ -98,6 +98,19 @@ impl Error {
         move |source| IoError { action, path, source }.into()
     }
 
+    /// An input file that cannot be read, or is larger than its kind may be, as a function for
+    /// `map_err`.
+    pub(crate) fn input(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |error| {
+            let is_unfit = [io::ErrorKind::FileTooLarge, io::ErrorKind::InvalidData];
+            if is_unfit.contains(&error.kind()) {
+                return Self::data(format!("cannot use {}: {error}", path.display()));
+            }
+            Self::io("read", path)(error)
+        }
+    }
+
     /// A command that ran to its end without its result.
     pub fn failed(text: impl Into<String>) -> Self {
         Told { code: code::FAILED, text: text.into() }.into()
@@ -206,7 +219,7 @@ impl Failure for KernelError {
             Self::NoKernel { .. } | Self::NoPrecision { .. } | Self::NoGraph { .. } => {
                 code::UNAVAILABLE
             }
-            Self::TooLarge { .. } => code::CONFIG,
+            Self::TooLarge { .. } | Self::Beyond { .. } => code::CONFIG,
             Self::Shape { .. }
             | Self::Complex { .. }
             | Self::Dtype { .. }
@@ -244,6 +257,7 @@ impl Failure for DataFailure {
             Self(DataError::Staging(_) | DataError::Spawn { .. }) => code::IO,
             Self(DataError::Source(SourceError::Exists { .. })) => code::EXISTS,
             Self(DataError::WorkerPanicked { .. }) => code::INTERNAL,
+            Self(error) if error.is_io() => code::IO,
             Self(_) => code::DATA,
         }
     }
@@ -251,6 +265,9 @@ impl Failure for DataFailure {
 
 impl From<DataError> for Error {
     fn from(error: DataError) -> Self {
+        if let DataError::Write { path, source } = error {
+            return Self::io("write", path)(source);
+        }
         DataFailure(error).into()
     }
 }
@@ -326,12 +343,19 @@ mod tests {
     fn the_codes_that_scripts_rely_on() {
         let stopped = |stop| TrainError::Stopped { stop, step: 3 }.into();
         let range = ModelError::Range { key: "depth", value: "0".into(), expected: "1".into() };
-        let codes: [(Error, u8); 13] = [
+        let data = |kind: io::ErrorKind| DataError::Io { path: "x".into(), source: kind.into() };
+        let codes: [(Error, u8); 19] = [
             (Error::failed(""), 1),
             (DataError::NotAnArchive("x".into()).into(), 65),
+            (data(io::ErrorKind::NotFound).into(), 65),
+            (data(io::ErrorKind::InvalidData).into(), 65),
+            (data(io::ErrorKind::FileTooLarge).into(), 65),
+            (data(io::ErrorKind::PermissionDenied).into(), 74),
+            (data(io::ErrorKind::Other).into(), 74),
             (DeviceError::Unavailable(String::new()).into(), 69),
             (KernelError::NoKernel { device: String::new() }.into(), 69),
             (DeviceError::Lost { reason: String::new() }.into(), 69),
+            (DeviceError::OldDriver.into(), 69),
             (Error::internal(""), 70),
             (DeviceError::OutOfMemory { bytes: None, load: None }.into(), 71),
             (RunError::AlreadyHoldsRun { path: "x".into() }.into(), 73),

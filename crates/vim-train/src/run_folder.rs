@@ -1,8 +1,9 @@
 //! The folder of a configured run, and whether the run recorded there can resume under it.
 
+use std::io;
 use std::path::Path;
-use std::{fs, io};
 
+use vim_data::{InputKind, read_input, read_text};
 use vim_run::{
     CLASSES, CONFIG, ENVIRONMENT, EXIT, ExitRecord, Found, METRICS, Opened, Resume, RunDir,
     RunError, checkpoints_in, finished,
@@ -116,14 +117,14 @@ pub(crate) fn is_free(key: &str) -> bool {
 /// The configuration of the run in `run`.
 pub fn recorded_config(run: &Path) -> Result<Config, Error> {
     let path = run.join(CONFIG);
-    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+    let text = read_text(&path, InputKind::Script).map_err(Error::input(&path))?;
     Config::from_toml(&text).map_err(|error| error.at(Origin::File { path, position: None }).into())
 }
 
 /// The class names that the run in `run` recorded, by label; none in runs of earlier versions.
 pub fn recorded_classes(run: &Path) -> Result<Vec<String>, Error> {
     let path = run.join(CLASSES);
-    let bytes = match fs::read(&path) {
+    let bytes = match read_input(&path, InputKind::Record) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(Error::io("read", path)(error)),

@@ -8,8 +8,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process;
-use std::sync::mpsc;
-use std::thread::{sleep, spawn};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,8 @@ struct Address {
 struct SocketPath {
     path: PathBuf,
     folder: Option<PathBuf>,
+    /// The folder of the rendezvous.
+    of: PathBuf,
 }
 
 impl SocketPath {
@@ -49,16 +51,34 @@ impl SocketPath {
         let absolute = std::path::absolute(&path).map_err(CommError::io("find", &path))?;
         if absolute.as_os_str().as_bytes().len() <= LONGEST {
             fs::create_dir_all(folder).map_err(CommError::io("make", folder))?;
-            return Ok(Self { path: absolute, folder: None });
+            return Ok(Self { path: absolute, folder: None, of: folder.to_owned() });
         }
         let mut hash = DefaultHasher::new();
         absolute.hash(&mut hash);
         let name = format!("vim-{:016x}-{}", hash.finish(), process::id());
         let short = std::env::temp_dir().join(name);
         let made = DirBuilder::new().mode(0o700).create(&short);
-        made.map_err(CommError::io("make", &short))?;
-        Ok(Self { path: short.join(SOCKET), folder: Some(short) })
+        made.map_err(no_socket("make", &short, folder))?;
+        Ok(Self { path: short.join(SOCKET), folder: Some(short), of: folder.to_owned() })
     }
+
+    fn bind(&self) -> Result<UnixListener, CommError> {
+        let bound = UnixListener::bind(&self.path);
+        match self.folder {
+            None => bound.map_err(CommError::io("listen at", &self.path)),
+            Some(_) => bound.map_err(no_socket("listen at", &self.path, &self.of)),
+        }
+    }
+}
+
+/// The error of a socket that is at `path` because the path of `folder` is too long for one.
+fn no_socket(
+    action: &'static str,
+    path: &Path,
+    folder: &Path,
+) -> impl FnOnce(io::Error) -> CommError {
+    let (path, folder) = (path.to_owned(), folder.to_owned());
+    move |source| CommError::Socket { action, path, folder, source: Arc::new(source) }
 }
 
 impl Drop for SocketPath {
@@ -74,7 +94,7 @@ impl Drop for SocketPath {
 pub(super) fn listen(rendezvous: &Rendezvous) -> Result<Vec<UnixStream>, CommError> {
     let socket = SocketPath::new(&rendezvous.folder)?;
     let path = &socket.path;
-    let listener = UnixListener::bind(path).map_err(CommError::io("listen at", path))?;
+    let listener = socket.bind()?;
     listener.set_nonblocking(true).map_err(CommError::io("listen at", path))?;
     let address = Address { host: host(), path: path.clone() };
     let text =
@@ -99,12 +119,14 @@ pub(super) fn listen(rendezvous: &Rendezvous) -> Result<Vec<UnixStream>, CommErr
                 let sender = sender.clone();
                 // Each in a thread of its own: one that stays silent holds up no other. What does
                 // not speak as a rank does is none, and is dropped.
-                spawn(move || {
+                let hear = move || {
                     if let Ok(greeting) = greeted(stream) {
                         // Fails where the attempt is over.
                         let _ = sender.send(greeting);
                     }
-                });
+                };
+                let heard = thread::Builder::new().spawn(hear);
+                heard.map_err(CommError::io("listen at", path))?;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if looked.elapsed() >= PAUSES[1] {

@@ -163,6 +163,34 @@ fn long_names_of_folders_do_not_matter() {
 }
 
 #[test]
+#[ignore = "a rank of another test"]
+fn rank_0_without_a_place_for_its_socket() {
+    let Some(rendezvous) = as_process(2) else { return };
+    println!("it says: {}", Comm::host(&rendezvous).unwrap_err());
+}
+
+#[test]
+fn a_socket_without_a_place_names_both_ways_to_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let long = folder.path().join("x".repeat(120));
+    for (temporary, failed) in [
+        (folder.path().join("absent"), "cannot make "),
+        (long.join("y".repeat(60)), "cannot listen at "),
+    ] {
+        if failed.contains("listen") {
+            fs::create_dir_all(&temporary).unwrap();
+        }
+        let mut rank = process("host::rank_0_without_a_place_for_its_socket", &long, 0);
+        let said = rank.env("TMPDIR", &temporary).output().unwrap().stdout;
+        let said = String::from_utf8(said).unwrap();
+        let folder = long.display().to_string();
+        for part in [failed, &temporary.display().to_string(), &folder, "run.root", "TMPDIR"] {
+            assert!(said.contains(part), "{part} is not in: {said}");
+        }
+    }
+}
+
+#[test]
 fn strangers_at_the_socket_hold_up_nobody() {
     let folder = tempfile::tempdir().unwrap();
     let join = |rank| Comm::host(&rendezvous(folder.path(), rank, &[2]));

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use hotcoco::{AccumulatedEval, COCO, COCOeval, IouType};
+use hotcoco::{AccumulatedEval, Annotation, COCO, COCOeval, Dataset, IouType, Segmentation};
 use serde::Serialize;
 
-use super::file::{CocoAnnotations, CocoDetections};
+use super::fault::{NO_MASK, Tally, box_fault, mask_fault};
+use super::file::{CocoAnnotations, CocoDetections, name, sizes};
 use crate::error::{DataError, SourceError};
 
 /// What two objects are compared by.
@@ -53,6 +54,20 @@ pub struct CocoScores {
     pub numbers: [Option<f64>; 12],
     /// The scores of each class.
     pub classes: Vec<CocoClassScore>,
+    /// What of the truth could not be compared.
+    pub unusable: CocoUnusable,
+}
+
+/// Objects of the truth that cannot be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CocoUnusable {
+    /// Those left out, for their boxes.
+    pub left_out: usize,
+    /// Where masks are compared, those without one that can be used: a detection in the box of one
+    /// is neither right nor wrong, as in a crowd.
+    pub ignored: usize,
+    /// Their kinds and the first of them, if there are some.
+    pub detail: Option<String>,
 }
 
 /// The scores of one class, over objects of all sizes and at most 100 detections an image.
@@ -87,6 +102,7 @@ const THREE_QUARTERS: usize = 5;
 pub struct CocoEvaluation {
     kind: CocoKind,
     eval: COCOeval,
+    unusable: CocoUnusable,
 }
 
 impl fmt::Debug for CocoEvaluation {
@@ -99,32 +115,35 @@ impl CocoEvaluation {
     /// Compares `detections` with `truths`, which they were checked against.
     ///
     /// # Errors
-    /// If a box or a mask of the truths cannot be used, or masks are to be compared and one has
-    /// none.
+    /// If masks are to be compared and the truths have none, or most of a file's objects cannot be
+    /// used.
     pub fn new(
         truths: &CocoAnnotations,
         detections: &CocoDetections,
         kind: CocoKind,
     ) -> Result<Self, DataError> {
-        truths.check_shapes()?;
         let wrong = |what, file: &crate::error::Location, why: String| -> DataError {
             SourceError::Coco { file: file.clone(), what, why }.into()
         };
-        if kind == CocoKind::Segm && !truths.content.annotations.is_empty() && !truths.has_masks() {
+        // Of checked data a few images may have none, and then all of them are ignored.
+        let has_objects = truths.is_given && !truths.content.annotations.is_empty();
+        if kind == CocoKind::Segm && has_objects && !truths.has_masks() {
             return Err(wrong("annotations", &truths.file, "they have no masks to compare".into()));
         }
         let iou_type = match kind {
             CocoKind::Bbox => IouType::Bbox,
             CocoKind::Segm => IouType::Segm,
         };
-        let of_truths = COCO::from_dataset(truths.content.clone());
+        let (content, unusable) =
+            usable(truths, kind).map_err(|why| wrong("annotations", &truths.file, why))?;
+        let of_truths = COCO::from_dataset(content);
         let found = of_truths.load_res_anns(detections.content.clone());
         let found =
             found.map_err(|error| wrong("detections", &detections.file, error.to_string()))?;
         let mut eval = COCOeval::new(of_truths, found, iou_type);
         eval.evaluate().map_err(|error| wrong("annotations", &truths.file, error.to_string()))?;
         eval.accumulate();
-        Ok(Self { kind, eval })
+        Ok(Self { kind, eval, unusable })
     }
 
     /// The numbers.
@@ -132,7 +151,8 @@ impl CocoEvaluation {
         self.eval.summarize_lines();
         let stats = self.eval.stats().unwrap_or_default();
         let numbers = std::array::from_fn(|place| stats.get(place).copied().and_then(score));
-        CocoScores { kind: self.kind, numbers, classes: self.classes() }
+        let unusable = self.unusable.clone();
+        CocoScores { kind: self.kind, numbers, classes: self.classes(), unusable }
     }
 
     /// Interpolated precision at each threshold, recall, class, size and limit, `[T, R, K, A, M]`,
@@ -164,6 +184,42 @@ impl CocoEvaluation {
         };
         all.cat_ids.iter().enumerate().map(row).collect()
     }
+}
+
+/// What of `truths` can be compared by `kind`, and what cannot.
+fn usable(truths: &CocoAnnotations, kind: CocoKind) -> Result<(Dataset, CocoUnusable), String> {
+    let mut content = truths.content.clone();
+    let sizes = sizes(&content.images);
+    let (mut tally, mut unusable) = (Tally::default(), CocoUnusable::default());
+    content.annotations.retain_mut(|annotation| {
+        let (of_box, of_mask) =
+            (box_fault(annotation), mask_fault(annotation, sizes[&annotation.image_id]));
+        let of_kind = of_mask.as_ref().filter(|_| kind == CocoKind::Segm);
+        let fault = of_box.as_ref().or(of_kind);
+        let described =
+            || format!("{}, which {}", name(annotation), fault.map_or("", |fault| &fault.why));
+        tally.count(fault.map(|fault| fault.kind), described);
+        unusable.left_out += usize::from(of_box.is_some());
+        unusable.ignored += usize::from(of_box.is_none() && of_kind.is_some());
+        let is_kept = of_box.is_none();
+        match of_mask {
+            Some(_) if kind == CocoKind::Segm => ignore_mask(annotation),
+            Some(fault) if fault.kind != NO_MASK => annotation.segmentation = None,
+            Some(_) | None => {}
+        }
+        is_kept
+    });
+    if truths.is_given {
+        tally.check()?;
+    }
+    unusable.detail = (tally.bad > 0).then(|| tally.detail());
+    Ok((content, unusable))
+}
+
+/// Nobody knows what the object covers: it is a crowd in its box.
+fn ignore_mask(annotation: &mut Annotation) {
+    annotation.segmentation = annotation.bbox.map(Segmentation::Rect);
+    annotation.iscrowd = true;
 }
 
 /// The precision of class `k` at every recall of these thresholds.

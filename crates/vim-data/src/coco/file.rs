@@ -1,13 +1,14 @@
 //! Reading files of annotations and of detections.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
 use std::path::Path;
 
 use hotcoco::{Annotation, Category, Dataset, Image};
 
-use super::fault::fault;
+use super::fault::{box_fault, has_mask, mask_fault};
+use super::parse::{self, UNNUMBERED};
 use crate::error::{DataError, Location, SourceError};
+use crate::input::{InputKind, read_input};
 
 /// Most pixels of an image, a limit of the masks' run lengths.
 const MOST_PIXELS: u64 = u32::MAX as u64;
@@ -15,12 +16,16 @@ const MOST_PIXELS: u64 = u32::MAX as u64;
 /// A file of annotations whose references are good: every annotation is of an image and of a
 /// category that the file has.
 ///
-/// Boxes and masks are not looked at before somebody wants them.
+/// Boxes and masks are not looked at before somebody wants them: an object whose box or mask cannot
+/// be used is then left out and counted.
 #[derive(Clone, Debug)]
 pub struct CocoAnnotations {
     pub(super) file: Location,
     /// Categories by number, ascending.
     pub(super) content: Dataset,
+    /// Whether it is a file in somebody's hands, not of data that were checked when opened.
+    pub(super) is_given: bool,
+    notes: Vec<String>,
 }
 
 /// Detections of the images and categories of a [`CocoAnnotations`], each with a score and a good
@@ -48,25 +53,33 @@ impl CocoAnnotations {
     /// If it cannot be read, is not of COCO's format, or names an image or a category that it does
     /// not have.
     pub fn read(path: &Path) -> Result<Self, DataError> {
-        let bytes = fs::read(path).map_err(DataError::io(path))?;
-        Self::parse(&bytes, Location { path: path.to_owned(), member: None })
+        let bytes = read_input(path, InputKind::Annotations).map_err(DataError::io(path))?;
+        Self::parse(bytes, Location { path: path.to_owned(), member: None })
     }
 
     /// Reads what `bytes` hold, the content of `file`.
     ///
     /// # Errors
     /// As for [`Self::read`], but for the reading.
-    pub(crate) fn parse(bytes: &[u8], file: Location) -> Result<Self, DataError> {
+    pub(crate) fn parse(bytes: Vec<u8>, file: Location) -> Result<Self, DataError> {
         let wrong = wrong(&file, ANNOTATIONS);
-        let parsed = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
-        Self::new(parsed, file)
+        let mut content = parse::annotations(bytes).map_err(&wrong)?;
+        let mut notes = number(&mut content.annotations).map_err(&wrong)?;
+        notes.extend(odd_areas(&content.annotations));
+        let notes = notes.into_iter().map(|note| format!("{file}: {note}")).collect();
+        Ok(Self { is_given: true, notes, ..Self::new(content, file)? })
     }
 
     /// Checks `content`, which is as `file` has it.
     pub(crate) fn new(mut content: Dataset, file: Location) -> Result<Self, DataError> {
         check(&content).map_err(wrong(&file, ANNOTATIONS))?;
         content.categories.sort_by_key(|category| category.id);
-        Ok(Self { file, content })
+        Ok(Self { file, content, is_given: false, notes: Vec::new() })
+    }
+
+    /// What a user should know of the file.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Where it was read.
@@ -88,20 +101,35 @@ impl CocoAnnotations {
     pub fn has_masks(&self) -> bool {
         self.content.annotations.iter().any(has_mask)
     }
+}
 
-    /// Checks the boxes and masks of all annotations.
-    ///
-    /// # Errors
-    /// Names the first that cannot be used.
-    pub(super) fn check_shapes(&self) -> Result<(), DataError> {
-        let sizes = sizes(&self.content.images);
-        let mut all = self.content.annotations.iter();
-        all.try_for_each(|annotation| match fault(annotation, sizes[&annotation.image_id]) {
-            None => Ok(()),
-            Some(why) => Err(format!("{} {why}", name(annotation))),
-        })
-        .map_err(wrong(&self.file, ANNOTATIONS))
+/// Numbers the annotations that have no number, after the others.
+fn number(annotations: &mut [Annotation]) -> Result<Vec<String>, String> {
+    let numbers = annotations.iter().map(|one| one.id).filter(|&id| id != UNNUMBERED);
+    let first = numbers.max().map_or(1, |last| last + 1);
+    let mut next = first;
+    for one in annotations.iter_mut().filter(|one| one.id == UNNUMBERED) {
+        if next == UNNUMBERED {
+            return Err("annotations without `id` follow the largest number there is".to_owned());
+        }
+        one.id = next;
+        next += 1;
     }
+    let without = next - first;
+    let note = || format!("{without} annotations have no `id` and are numbered from {first} on");
+    Ok((without > 0).then(note).into_iter().collect())
+}
+
+/// A note of areas that are no finite numbers.
+fn odd_areas(annotations: &[Annotation]) -> Option<String> {
+    let is_odd = |one: &Annotation| one.area.is_some_and(|area| !area.is_finite());
+    let place = annotations.iter().position(is_odd)?;
+    let count = annotations.iter().filter(|one| is_odd(one)).count();
+    let area = annotations[place].area.unwrap_or_default();
+    Some(format!(
+        "{count} annotations have an `area` that is no finite number, the first is {area} of \
+         `annotations[{place}]`; scores by size are not exact then"
+    ))
 }
 
 impl CocoDetections {
@@ -112,14 +140,9 @@ impl CocoDetections {
     /// If it cannot be read or is not of COCO's format, or a detection is of no image or category
     /// of `truths`, has no score, or no good box or mask.
     pub fn read(path: &Path, truths: &CocoAnnotations) -> Result<Self, DataError> {
-        let bytes = fs::read(path).map_err(DataError::io(path))?;
+        let bytes = read_input(path, InputKind::Annotations).map_err(DataError::io(path))?;
         let file = Location { path: path.to_owned(), member: None };
-        let is_object = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
-        let parsed = match is_object {
-            true => serde_json::from_slice(&bytes).map(|content: Dataset| content.annotations),
-            false => serde_json::from_slice(&bytes),
-        };
-        let content = parsed.map_err(|error| wrong(&file, DETECTIONS)(error.to_string()))?;
+        let content = parse::detections(bytes).map_err(wrong(&file, DETECTIONS))?;
         Self::new(content, file, truths)
     }
 
@@ -172,18 +195,12 @@ impl CocoDetections {
 }
 
 /// Heights and widths of the images by their numbers.
-fn sizes(images: &[Image]) -> HashMap<u64, [u32; 2]> {
+pub(super) fn sizes(images: &[Image]) -> HashMap<u64, [u32; 2]> {
     images.iter().map(|image| (image.id, [image.height, image.width])).collect()
 }
 
-/// Whether there is a mask: files of boxes alone have empty lists.
-fn has_mask(annotation: &Annotation) -> bool {
-    let polygons = annotation.segmentation.as_ref().map(|mask| mask.polygons());
-    polygons.is_some_and(|polygons| polygons.is_none_or(|polygons| !polygons.is_empty()))
-}
-
 /// An annotation's name in an error.
-fn name(annotation: &Annotation) -> String {
+pub(super) fn name(annotation: &Annotation) -> String {
     format!("annotation {} of image {}", annotation.id, annotation.image_id)
 }
 
@@ -200,8 +217,9 @@ fn check_detection(
         let id = one.category_id;
         return Err(format!("is of category {id}, which the annotations do not have"));
     }
-    if one.score.is_none_or(|score| !score.is_finite()) {
-        return Err("has no score".to_owned());
+    let score = one.score.ok_or_else(|| "has no score".to_owned())?;
+    if !score.is_finite() {
+        return Err(format!("has the score {score}"));
     }
     let holds = (one.bbox.is_some(), has_mask(one));
     if holds == (false, false) {
@@ -210,7 +228,9 @@ fn check_detection(
     if held.is_some_and(|first| first != holds) {
         return Err("has another of box and mask than the first one".to_owned());
     }
-    fault(one, size).map_or(Ok(()), Err)
+    let of_box = if holds.0 { box_fault(one) } else { None };
+    let of_mask = || if holds.1 { mask_fault(one, size) } else { None };
+    of_box.or_else(of_mask).map_or(Ok(()), |fault| Err(fault.why))
 }
 
 /// Checks the references of a file of annotations.
@@ -253,9 +273,6 @@ fn check(content: &Dataset) -> Result<(), String> {
                 "{} is of category {id}, which it does not have",
                 name(annotation)
             ));
-        }
-        if annotation.bbox.is_none() {
-            return Err(format!("{} has no `bbox`", name(annotation)));
         }
     }
     Ok(())

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use hotcoco::{Annotation, Category, Dataset, Image};
 
-use super::fault;
+use super::fault::{box_fault, mask_fault};
 use super::file::CocoAnnotations;
 use crate::error::{DataError, Location};
 use crate::loader::OnBad;
-use crate::objects::{ImageObjects, Mask, Object, ObjectError};
+use crate::objects::{ImageObjects, LeftOut, Mask, Object, ObjectError};
 use crate::split::Split;
 
 impl CocoAnnotations {
@@ -17,32 +17,33 @@ impl CocoAnnotations {
         self.content.categories.iter().map(|category| category.id).collect()
     }
 
-    /// The file's name and the objects of each image, or what is wrong with them.
-    pub(crate) fn into_images(self) -> Vec<(String, Result<ImageObjects, ObjectError>)> {
+    /// The file's name and the objects of each image.
+    pub(crate) fn into_images(self) -> Vec<(String, ImageObjects)> {
         let classes: HashMap<u64, u32> = self.categories().into_iter().zip(0..).collect();
         let places: HashMap<u64, usize> =
             self.content.images.iter().enumerate().map(|(at, image)| (image.id, at)).collect();
         let of = |image: Image| {
             let (id, size) = (image.id, [image.height as usize, image.width as usize]);
-            (image.file_name, Ok(ImageObjects { id, size, objects: Vec::new() }))
+            (image.file_name, ImageObjects { id, size, ..ImageObjects::default() })
         };
-        let mut images: Vec<(String, Result<ImageObjects, ObjectError>)> =
+        let mut images: Vec<(String, ImageObjects)> =
             self.content.images.into_iter().map(of).collect();
         for annotation in self.content.annotations {
             let (_, image) = &mut images[places[&annotation.image_id]];
-            let Ok(of_image) = image else { continue };
-            let (id, class) = (annotation.id, classes[&annotation.category_id]);
-            match object(annotation, class, of_image.size) {
-                Ok(object) => of_image.objects.push(object),
-                Err(why) => *image = Err(ObjectError::Annotation { id, why }),
+            match object(annotation, &classes, image.size) {
+                Ok(object) => image.objects.push(object),
+                Err(left_out) => image.left_out.push(left_out),
             }
         }
         images
     }
 
-    /// A file of the annotations, which pycocotools reads as well.
+    /// A file of the annotations, which pycocotools reads as well: without the objects that have no
+    /// box. One that has no mask has none there too, and pycocotools can compare boxes alone then.
     pub fn json(&self) -> Vec<u8> {
-        serde_json::to_vec(&self.content).expect("invariant: its numbers are finite")
+        let mut content = self.content.clone();
+        content.annotations.retain(|annotation| annotation.bbox.is_some());
+        serde_json::to_vec(&content).expect("invariant: its numbers are written as null or as such")
     }
 
     /// The annotations of the images of a split, whose files are not read.
@@ -78,7 +79,7 @@ impl CocoAnnotations {
                     return Err(DataError::BadImage { name, reason });
                 }
             };
-            let ImageObjects { id: image_id, size, objects } = found;
+            let ImageObjects { id: image_id, size, objects, left_out } = found;
             let [height, width] = size.map(|side| side as u32);
             let file_name = dataset.name(index);
             images.push(Image { id: image_id, file_name, height, width, ..Image::default() });
@@ -92,6 +93,17 @@ impl CocoAnnotations {
                 iscrowd: object.crowd,
                 ..Annotation::default()
             }));
+            annotations.extend(left_out.into_iter().filter_map(|one| {
+                Some(Annotation {
+                    id: one.id,
+                    image_id,
+                    category_id: numbers.get(one.class as usize).copied().flatten()?,
+                    bbox: one.bbox,
+                    area: one.area,
+                    iscrowd: one.crowd,
+                    ..Annotation::default()
+                })
+            }));
         }
         let content = Dataset { images, annotations, categories, ..Dataset::default() };
         let path = "the annotations of the data".into();
@@ -99,15 +111,22 @@ impl CocoAnnotations {
     }
 }
 
-fn object(annotation: Annotation, class: u32, size: [usize; 2]) -> Result<Object, String> {
+/// The object of an annotation, or what is known of it if it cannot be learned from.
+fn object(
+    annotation: Annotation,
+    classes: &HashMap<u64, u32>,
+    size: [usize; 2],
+) -> Result<Object, LeftOut> {
     let size = size.map(|side| side as u32);
-    if let Some(why) = fault(&annotation, size) {
-        return Err(why);
+    let (of_box, of_mask) = (box_fault(&annotation), mask_fault(&annotation, size));
+    let Annotation { id, category_id, bbox, area, iscrowd: crowd, segmentation, .. } = annotation;
+    let (class, usable) = (classes[&category_id], bbox.filter(|_| of_box.is_none()));
+    if let Some(fault) = of_box.or(of_mask) {
+        let (kind, why) = (fault.kind, fault.why);
+        return Err(LeftOut { id, class, bbox: usable, area, crowd, kind, why });
     }
-    let Annotation { id, bbox, area, iscrowd, segmentation, .. } = annotation;
     let mask = segmentation.and_then(|mask| Mask::of(mask, size));
-    let no_mask = || "has no mask".to_owned();
-    let mask = mask.filter(|mask| *mask != Mask::Polygons(Vec::new())).ok_or_else(no_mask)?;
-    let bbox = bbox.ok_or_else(|| "has no box".to_owned())?;
-    Ok(Object { id, class, bbox, area, crowd: iscrowd, mask })
+    let mask = mask.expect("invariant: checked above");
+    let bbox = usable.expect("invariant: checked above");
+    Ok(Object { id, class, bbox, area, crowd, mask })
 }

@@ -1,24 +1,22 @@
 //! Images with COCO's annotations, in folders or in the archives as published.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::io::{BufReader, Read};
 use std::path::Path;
-
-use zip::ZipArchive;
-use zip::result::ZipError;
 
 use super::image_files::start_staging;
 use super::{DataConfig, Files, Source, Sources};
 use crate::classes::nfc;
-use crate::coco::CocoAnnotations;
-use crate::dataset::{Class, Dataset, Encoding, Fingerprint, Sample};
+use crate::coco::{CocoAnnotations, Tally};
+use crate::dataset::{Class, Dataset, Encoding, Fingerprint, OnProgress, Sample, Suspects};
 use crate::dense::ClassList;
 use crate::error::{DataError, Location, SourceError, listed};
-use crate::objects::{ImageObjects, ObjectClasses, ObjectError};
+use crate::input::InputKind;
+use crate::objects::{ImageObjects, LeftOut, ObjectClasses, ObjectError};
 use crate::statistics::Statistics;
+use crate::storage::heads::{Wanted, look};
 use crate::storage::images::Images;
 use crate::storage::layout::Part;
+use crate::storage::zips::read_entry;
 use crate::storage::{EnvPaths, cache};
 
 /// The source of COCO. The classes are found in the annotations.
@@ -35,8 +33,8 @@ pub(super) static SOURCE: Source = Source {
 #[derive(Debug)]
 pub struct Coco {
     images: Images,
-    /// Of each image: its index among the files, and its objects or what is wrong with them.
-    entries: Vec<(usize, Result<ImageObjects, ObjectError>)>,
+    /// Of each image: its index among the files, and its objects.
+    entries: Vec<(usize, ImageObjects)>,
     classes: Vec<String>,
     object_classes: ObjectClasses,
 }
@@ -44,15 +42,14 @@ pub struct Coco {
 /// The folder of annotations, and the archive that has it.
 const ANNOTATIONS: &str = "annotations";
 const ANNOTATIONS_ZIP: &str = "annotations_trainval2017.zip";
-/// Most bytes of a file of annotations in an archive; those of COCO's training part are 448 MB.
-const MOST: u64 = 16 << 30;
 
 /// Finds the images and reads the annotations that a configuration of `coco` names. The training
-/// part has the images with an object that is no crowd.
+/// part has the images with an object that is no crowd. Objects whose boxes or masks cannot be used
+/// are left out of both, and the notes count them.
 ///
 /// # Errors
 /// If a folder or a file is missing, the annotations are not of COCO's format or name an image that
-/// is not there, or the parts differ in their classes.
+/// is not there, most objects of a part cannot be used, or the parts differ in their classes.
 pub fn open_coco(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<Coco>, DataError> {
     let root = config.required_path()?;
     let root = &root.canonicalize().map_err(DataError::io(root))?;
@@ -60,7 +57,10 @@ pub fn open_coco(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<Co
     let mut part = |name: &str| -> Result<Coco, DataError> {
         let images = open_images(root, name, config, env_paths, &mut notes)?;
         let annotations = annotations(root, name)?;
-        Coco::new(images, annotations, name)
+        notes.extend(annotations.notes().iter().cloned());
+        let part = Coco::new(images, annotations, name)?;
+        notes.extend(part.note());
+        Ok(part)
     };
     let (mut train, mut val) = (part("train2017")?, part("val2017")?);
     // Their colours are of the same list if their names are.
@@ -87,18 +87,15 @@ pub fn open_coco(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<Co
     }
     val.classes.clone_from(&train.classes);
     let all = train.entries.len();
-    train.entries.retain(|(_, objects)| match objects {
-        Ok(objects) => objects.objects.iter().any(|object| !object.crowd),
-        // What is wrong is told when it is read.
-        Err(_) => true,
-    });
+    train.entries.retain(|(_, of_image)| of_image.objects.iter().any(|object| !object.crowd));
     if train.entries.is_empty() {
         return Err(SourceError::Empty(train.images.root().to_owned()).into());
     }
     let without = all - train.entries.len();
     if without > 0 {
         notes.push(format!(
-            "{without} of {all} training images have no objects but crowds and are left out"
+            "{without} of {all} training images have no objects but crowds (or objects that cannot \
+             be used) and are left out"
         ));
     }
     let halves = &mut [&mut train.images, &mut val.images];
@@ -148,27 +145,8 @@ fn annotations(root: &Path, name: &str) -> Result<CocoAnnotations, DataError> {
         return Err(missing(root, "annotations", expected));
     }
     let member = format!("{ANNOTATIONS}/{file}");
-    let bytes = unzipped(&zip, &member)?;
-    CocoAnnotations::parse(&bytes, Location { path: zip, member: Some(member) })
-}
-
-/// The content of a member of a zip.
-fn unzipped(zip: &Path, member: &str) -> Result<Vec<u8>, DataError> {
-    let wrong = |why: String| {
-        let file = Location { path: zip.to_owned(), member: Some(member.to_owned()) };
-        DataError::from(SourceError::Zip { file, why })
-    };
-    let file = File::open(zip).map_err(DataError::io(zip))?;
-    let archive = ZipArchive::new(BufReader::new(file));
-    let mut archive = archive.map_err(|error| wrong(error.to_string()))?;
-    let entry = archive.by_name(member).map_err(|error| {
-        let is_absent = matches!(error, ZipError::FileNotFound);
-        wrong(if is_absent { "there is no such member".to_owned() } else { error.to_string() })
-    })?;
-    let mut bytes = Vec::new();
-    let read = entry.take(MOST).read_to_end(&mut bytes);
-    read.map_err(|error| wrong(error.to_string()))?;
-    Ok(bytes)
+    let bytes = read_entry(&zip, &member, InputKind::Annotations)?;
+    CocoAnnotations::parse(bytes, Location { path: zip, member: Some(member) })
 }
 
 impl Coco {
@@ -178,9 +156,14 @@ impl Coco {
             (0..images.len()).map(|at| (name_in(&images, at, folder), at)).collect();
         let (names, categories) = (annotations.class_names(), annotations.categories());
         let file = annotations.file().clone();
-        let entry = |(name, objects): (String, Result<ImageObjects, ObjectError>)| {
-            let Some(&place) = places.get(&name) else {
-                let why = format!("it names `{name}`, which is not in {}", images.root().display());
+        let entry = |(name, objects): (String, ImageObjects)| {
+            let Some(&place) = places.get(name.trim_start_matches("./")) else {
+                let why = match name.is_empty() {
+                    true => format!("image {} has no `file_name`", objects.id),
+                    false => {
+                        format!("it names `{name}`, which is not in {}", images.root().display())
+                    }
+                };
                 return Err(SourceError::Coco { file: file.clone(), what: "annotations", why });
             };
             Ok((place, objects))
@@ -189,6 +172,8 @@ impl Coco {
         let mut entries = entries.collect::<Result<Vec<_>, _>>()?;
         // In the order of the files, so that archives are read from front to back.
         entries.sort_by_key(|&(place, _)| place);
+        let tally = tally(&images, &entries);
+        tally.check().map_err(|why| SourceError::Coco { file, what: "annotations", why })?;
         let ClassList { names: classes, colours } = match ClassList::coco() {
             known if known.names == names => known,
             _ => ClassList::of_names(names),
@@ -196,6 +181,19 @@ impl Coco {
         let categories = categories.into_iter().map(Some).collect();
         let object_classes = ObjectClasses { categories, colours };
         Ok(Self { images, entries, classes, object_classes })
+    }
+
+    /// The objects that are left out, for a user to know of.
+    fn note(&self) -> Option<String> {
+        let tally = tally(&self.images, &self.entries);
+        let images = self.entries.iter().filter(|(_, one)| !one.left_out.is_empty()).count();
+        let (bad, root) = (tally.bad, self.images.root().display());
+        (bad > 0).then(|| {
+            format!(
+                "{bad} objects of {images} images in {root} cannot be used ({})",
+                tally.detail()
+            )
+        })
     }
 
     /// The image files, among them those without annotations.
@@ -207,6 +205,21 @@ impl Coco {
     pub fn place(&self, index: usize) -> usize {
         self.entries[index].0
     }
+}
+
+/// Counts the objects of a part that cannot be used.
+fn tally(images: &Images, entries: &[(usize, ImageObjects)]) -> Tally {
+    let mut tally = Tally::default();
+    for (place, of_image) in entries {
+        of_image.objects.iter().for_each(|_| tally.count(None, String::new));
+        for one in &of_image.left_out {
+            tally.count(Some(one.kind), || {
+                let LeftOut { id, why, .. } = one;
+                format!("annotation {id} of {}, which {why}", images.file_name(*place))
+            });
+        }
+    }
+    tally
 }
 
 /// The path of an image below the folder of its part.
@@ -245,7 +258,28 @@ impl Dataset for Coco {
     }
 
     fn objects(&self, index: usize) -> Result<ImageObjects, ObjectError> {
-        self.entries[index].1.clone()
+        Ok(self.entries[index].1.clone())
+    }
+
+    fn suspects(&self, workers: usize, watch: OnProgress<'_>) -> Result<Suspects, DataError> {
+        let places: Vec<usize> = self.entries.iter().map(|&(place, _)| place).collect();
+        let wanted = Wanted { images: &self.images, places: &places, is_labels: false };
+        let (heads, notes) = look(&[wanted], workers, watch)?;
+        let mut suspects = Suspects { notes, ..Suspects::default() };
+        let known = self.images.known();
+        for (index, ((place, objects), head)) in
+            self.entries.iter().zip(heads.into_iter().flatten()).enumerate()
+        {
+            let size = head.map(|head| head.size());
+            let fits = Some(objects.size) == size;
+            if !fits || known.bad.contains(&(*place as u32)) {
+                suspects.bad.insert(index);
+            }
+            if head.is_some_and(|head| head.orientation != 1) {
+                suspects.turned.insert(index);
+            }
+        }
+        Ok(suspects)
     }
 
     fn name(&self, index: usize) -> String {
@@ -261,16 +295,16 @@ impl Dataset for Coco {
     }
 
     /// The hash of the classes, and of each image's file name and its objects' classes and boxes in
-    /// order: the same data have one fingerprint in folders and in archives.
+    /// order, those that are left out too: the same data have one fingerprint in folders and in
+    /// archives.
     fn fingerprint_by(&self, names: &[String], label: &dyn Fn(Class) -> Class) -> Fingerprint {
         Fingerprint::of(|hasher| {
             hasher.update(b"objects");
             for class in names {
                 hasher.update(&(class.len() as u64).to_le_bytes()).update(class.as_bytes());
             }
-            for (place, objects) in &self.entries {
+            for (place, ImageObjects { objects, left_out, .. }) in &self.entries {
                 let name = self.images.file_name(*place);
-                let objects = objects.as_ref().map_or(&[][..], |objects| &objects.objects);
                 for word in [name.len(), objects.len()] {
                     hasher.update(&(word as u64).to_le_bytes());
                 }
@@ -278,6 +312,13 @@ impl Dataset for Coco {
                 for object in objects {
                     hasher.update(&label(object.class).to_le_bytes());
                     object.bbox.iter().for_each(|x| {
+                        hasher.update(&x.to_le_bytes());
+                    });
+                }
+                // An evaluation compares their boxes.
+                for one in left_out {
+                    hasher.update(b"left out").update(&label(one.class).to_le_bytes());
+                    one.bbox.iter().flatten().for_each(|x| {
                         hasher.update(&x.to_le_bytes());
                     });
                 }

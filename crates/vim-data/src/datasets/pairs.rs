@@ -4,11 +4,15 @@ use std::path::Path;
 
 use super::image_files::start_staging;
 use super::{DataConfig, DatasetKind, Files, Source, Sources};
-use crate::dataset::{Class, Dataset, Encoding, Fingerprint, LabelMaps, Sample};
-use crate::dense::{ClassList, LabelRule};
+use crate::dataset::{
+    Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Sample, Suspects,
+};
+use crate::decode::Head;
+use crate::dense::{ClassList, LabelRule, PairError};
 use crate::error::{DataError, SourceError};
 use crate::statistics::Statistics;
 use crate::storage::halves::{self, Half, HalfOf};
+use crate::storage::heads::{Wanted, look};
 use crate::storage::images::Images;
 use crate::storage::layout::Part;
 use crate::storage::{EnvPaths, cache};
@@ -170,6 +174,11 @@ impl Pairs {
         &self.images
     }
 
+    /// The files of the label maps, in the order of the images.
+    pub fn label_map_files(&self) -> &Images {
+        &self.label_maps
+    }
+
     /// The images and the label maps, in one order.
     pub fn into_halves(self) -> [Images; 2] {
         [self.images, self.label_maps]
@@ -196,6 +205,27 @@ impl Dataset for Pairs {
 
     fn label_maps(&self) -> Option<&LabelMaps> {
         Some(&self.maps)
+    }
+
+    fn suspects(&self, workers: usize, watch: OnProgress<'_>) -> Result<Suspects, DataError> {
+        let places: Vec<usize> = (0..self.len()).collect();
+        let wanted = |images, is_labels| Wanted { images, places: &places, is_labels };
+        let all = [wanted(&self.images, false), wanted(&self.label_maps, true)];
+        let (heads, notes) = look(&all, workers, watch)?;
+        let mut suspects = Suspects { notes, ..Suspects::default() };
+        for (index, (image, map)) in heads[0].iter().zip(&heads[1]).enumerate() {
+            let fits = |(image, map): (Head, Head)| {
+                PairError::check_sizes(image.size(), map.size()).is_ok()
+            };
+            if !image.zip(*map).is_some_and(fits) {
+                suspects.bad.insert(index);
+            }
+            if image.is_some_and(|image| image.orientation != 1) {
+                suspects.turned.insert(index);
+            }
+        }
+        suspects.bad.extend(self.images.known().bad.iter().map(|&index| index as usize));
+        Ok(suspects)
     }
 
     fn name(&self, index: usize) -> String {

@@ -1,57 +1,108 @@
-//! JPEGs: their markers (ITU-T T.81, annex B), their four-channel colours, and zune-jpeg.
+//! JPEGs: their markers (ITU-T T.81, annex B), which processes are read, and their four-channel
+//! colours.
 
-use zune_core::bytestream::ZCursor;
-use zune_core::colorspace::ColorSpace;
-use zune_core::options::DecoderOptions;
-use zune_jpeg::JpegDecoder;
+use super::{DecodeError, Header, ImageKind, JpegLibrary};
 
-use super::{DecodeError, Header, ImageKind};
-use crate::pixels::Pixels;
-
-/// Start of image, end of image, and what follows `0xff` inside a scan.
-const SOI: u8 = 0xd8;
-const EOI: u8 = 0xd9;
+/// Start of image, end of image, start of scan, and what follows `0xff` inside a scan.
+pub(super) const SOI: u8 = 0xd8;
+pub(super) const EOI: u8 = 0xd9;
+pub(super) const SOS: u8 = 0xda;
 const STUFFED: u8 = 0x00;
 /// Markers without a segment: temporary, and the eight restarts.
-const TEM: u8 = 0x01;
-const RST0: u8 = 0xd0;
-const RST7: u8 = 0xd7;
+pub(super) const TEM: u8 = 0x01;
+pub(super) const RST0: u8 = 0xd0;
+pub(super) const RST7: u8 = 0xd7;
 
-/// The markers of a file with their segments, up to the end of image; scans are skipped.
-struct Markers<'a> {
+/// The markers of a file with their segments; scans are skipped.
+pub(super) struct Markers<'a> {
     file: &'a [u8],
     at: usize,
 }
 
-impl<'a> Iterator for Markers<'a> {
-    type Item = (u8, &'a [u8]);
+/// A marker of a file.
+pub(super) struct Marker<'a> {
+    /// What follows `0xff`.
+    pub(super) code: u8,
+    /// Its segment, without the length.
+    pub(super) segment: &'a [u8],
+    /// Bytes before it that belong to nothing; behind a scan's header, the scan.
+    pub(super) before: usize,
+}
 
-    fn next(&mut self) -> Option<Self::Item> {
+impl<'a> Markers<'a> {
+    /// Those of a whole file, its start of image among them.
+    pub(super) fn of(file: &'a [u8]) -> Self {
+        Self { file, at: 0 }
+    }
+
+    /// What follows the last marker given, and its segment.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        &self.file[self.at..]
+    }
+}
+
+impl<'a> Iterator for Markers<'a> {
+    type Item = Marker<'a>;
+
+    fn next(&mut self) -> Option<Marker<'a>> {
+        let mut before = 0;
         loop {
-            self.at += memchr::memchr(0xff, self.file.get(self.at..)?)?;
+            let skipped = memchr::memchr(0xff, self.file.get(self.at..)?)?;
+            self.at += skipped;
+            before += skipped;
             // Any number of 0xff may come before the code.
             self.at += self.file[self.at..].iter().position(|&byte| byte != 0xff)?;
             let code = self.file[self.at];
             self.at += 1;
-            match code {
-                STUFFED | TEM | RST0..=RST7 | SOI => {}
-                EOI => return Some((EOI, &[])),
-                code => {
+            let segment = match code {
+                STUFFED => {
+                    before += 2;
+                    continue;
+                }
+                TEM | RST0..=RST7 | SOI | EOI => &[],
+                _ => {
                     let length: [u8; 2] = self.file.get(self.at..self.at + 2)?.try_into().ok()?;
                     let length = usize::from(u16::from_be_bytes(length)).max(2);
                     let segment = self.file.get(self.at + 2..self.at + length)?;
                     self.at += length;
-                    return Some((code, segment));
+                    segment
                 }
-            }
+            };
+            return Some(Marker { code, segment, before });
         }
     }
 }
 
+/// Who reads a JPEG that zune-jpeg does not.
+pub(super) const TURBO_READS: &str = "which only a program built with the feature `turbo` reads";
+
+/// What JPEGs are whose frame header has this code, and who reads them; `None` if `library` does.
+fn unread(code: u8, library: JpegLibrary) -> Option<DecodeError> {
+    let (what, turbo_reads) = match code {
+        0xc3 => ("a lossless", true),
+        0xc9 | 0xca => ("an arithmetic-coded", true),
+        0xc5..=0xc7 => ("a hierarchical", false),
+        0xcb => ("an arithmetic-coded lossless", false),
+        0xcd..=0xcf => ("an arithmetic-coded hierarchical", false),
+        _ => return None,
+    };
+    let reads = match library {
+        #[cfg(feature = "turbo")]
+        JpegLibrary::LibjpegTurbo => turbo_reads,
+        JpegLibrary::ZuneJpeg => false,
+    };
+    let reader = if turbo_reads { TURBO_READS } else { "which is not read" };
+    (!reads).then_some(DecodeError::Process { what, reader })
+}
+
 /// Size and kind of the image, from the first frame header.
-pub(super) fn header(file: &[u8]) -> Result<Header, DecodeError> {
+///
+/// # Errors
+/// If there is none, or `library` reads no such frames.
+pub(super) fn header(file: &[u8], library: JpegLibrary) -> Result<Header, DecodeError> {
     let kind = ImageKind::Jpeg;
-    for (code, segment) in (Markers { file, at: 0 }) {
+    let markers = Markers::of(file).take_while(|marker| marker.code != EOI);
+    for Marker { code, segment, .. } in markers {
         // Every SOFn; DHT, JPG and DAC are in the same range.
         let frame = matches!(code, 0xc0..=0xcf) && !matches!(code, 0xc4 | 0xc8 | 0xcc);
         if !frame {
@@ -60,6 +111,9 @@ pub(super) fn header(file: &[u8]) -> Result<Header, DecodeError> {
         let &[_precision, high, low, left, right, components, ..] = segment else {
             return Err(DecodeError::corrupt(kind, "its frame header is too short"));
         };
+        if let Some(error) = unread(code, library) {
+            return Err(error);
+        }
         return Ok(Header {
             kind,
             height: u16::from_be_bytes([high, low]).into(),
@@ -74,7 +128,7 @@ pub(super) fn header(file: &[u8]) -> Result<Header, DecodeError> {
 /// Whether the file has an end-of-image marker: without it, Pillow takes the file for cut short.
 pub(super) fn has_end(file: &[u8]) -> bool {
     // Nearly every file ends with it; some have bytes after it.
-    file.ends_with(&[0xff, EOI]) || Markers { file, at: 0 }.any(|(code, _)| code == EOI)
+    file.ends_with(&[0xff, EOI]) || Markers::of(file).any(|marker| marker.code == EOI)
 }
 
 /// Converts cyan, magenta, yellow and black `[pixels, 4]` as stored in a JPEG to `[pixels, 3]`.
@@ -92,43 +146,6 @@ pub(super) fn cmyk_to_rgb(stored: &[u8], rgb: &mut [u8]) {
     }
 }
 
-/// Decodes the whole file by zune-jpeg.
-///
-/// In strict mode, since the lenient one accepts half a file. Strict mode still accepts a missing
-/// end, which is checked first.
-pub(super) fn decode(
-    file: &[u8],
-    header: &Header,
-    raw: &mut Vec<u8>,
-    into: &mut Pixels,
-) -> Result<(), DecodeError> {
-    let kind = ImageKind::Jpeg;
-    if !has_end(file) {
-        return Err(DecodeError::Truncated { kind });
-    }
-    let is_cmyk = header.components == 4;
-    // Four components are converted here, as Pillow does.
-    let colors = if is_cmyk { ColorSpace::CMYK } else { ColorSpace::RGB };
-    let options = DecoderOptions::default()
-        .set_strict_mode(true)
-        .set_max_width(usize::from(u16::MAX))
-        .set_max_height(usize::from(u16::MAX))
-        .jpeg_set_out_colorspace(colors);
-    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(file), options);
-    into.reshape([header.height, header.width]);
-    let out = if is_cmyk {
-        raw.resize(4 * header.height * header.width, 0);
-        &mut *raw
-    } else {
-        &mut into.data
-    };
-    decoder.decode_into(out).map_err(|error| DecodeError::corrupt(kind, error))?;
-    if is_cmyk {
-        cmyk_to_rgb(raw, &mut into.data);
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,9 +161,47 @@ mod tests {
     }
 
     #[test]
+    fn frames_that_are_not_read_are_named() {
+        let file = |code| [0xff, SOI, 0xff, code, 0, 11, 8, 0, 3, 0, 5, 1, 1, 17, 0];
+        let header = |code| super::header(&file(code), JpegLibrary::ZuneJpeg);
+        for code in 0xc0..=0xc2 {
+            assert!(header(code).is_ok());
+        }
+        let said = |code| header(code).unwrap_err().to_string();
+        for code in [0xc9, 0xca] {
+            assert_eq!(
+                said(code),
+                "is an arithmetic-coded JPEG, which only a program built with the feature `turbo` \
+                 reads; save it as an ordinary JPEG or a PNG"
+            );
+        }
+        for (code, what) in [
+            (0xc3, "a lossless JPEG, which only"),
+            (0xc5, "a hierarchical JPEG, which is not read"),
+            (0xcb, "an arithmetic-coded lossless JPEG, which is not read"),
+            (0xcf, "an arithmetic-coded hierarchical JPEG, which is not read"),
+        ] {
+            assert!(said(code).starts_with(&format!("is {what}")), "{}", said(code));
+        }
+    }
+
+    #[test]
+    fn bytes_between_segments_are_counted() {
+        let file = [
+            0xff, SOI, 1, 2, 3, 0xff, 0xe0, 0, 2, 0xff, 0xff, 0xdb, 0, 3, 7, 4, 0xff, 0, 0xff, EOI,
+        ];
+        let markers: Vec<_> = Markers::of(&file)
+            .map(|Marker { code, segment, before }| (code, segment.len(), before))
+            .collect();
+        assert_eq!(markers, [(SOI, 0, 0), (0xe0, 0, 3), (0xdb, 1, 0), (EOI, 0, 3)]);
+    }
+
+    #[test]
     fn headers_that_stop_are_no_headers() {
         let whole = [0xff, SOI, 0xff, 0xc2, 0, 17, 8, 0, 3, 0, 5, 3, 1, 17, 0, 2, 17, 1, 3, 17, 1];
-        let header = |file| super::header(file).map(|header| (header.height, header.width));
+        let library = JpegLibrary::default();
+        let header =
+            |file| super::header(file, library).map(|header| (header.height, header.width));
         assert_eq!(header(&whole), Ok((3, 5)));
         for length in 0..whole.len() {
             assert!(header(&whole[..length]).is_err(), "{length}");

@@ -7,27 +7,32 @@
 //!
 //! A file that Pillow refuses is an error, so that no half image is trained on.
 
+mod head;
 mod jpeg;
 mod others;
 #[cfg(feature = "turbo")]
 mod turbo;
+mod zune;
 
 use std::panic::{self, AssertUnwindSafe};
 
+use crate::input::InputKind;
 use crate::pixels::{Pixels, Region};
+
+pub(crate) use head::Head;
 
 /// The largest files and images that are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeLimits {
     /// Most pixels of an image; 64 · 2²⁰ by default.
     pub pixels: usize,
-    /// Most bytes of a file; 256 MiB by default.
+    /// Most bytes of a file; those of [`InputKind::Image`] by default.
     pub bytes: usize,
 }
 
 impl Default for DecodeLimits {
     fn default() -> Self {
-        Self { pixels: 64 << 20, bytes: 256 << 20 }
+        Self { pixels: 64 << 20, bytes: InputKind::Image.most_bytes() as usize }
     }
 }
 
@@ -97,7 +102,9 @@ pub struct Header {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Decoded {
-    /// Damage that Pillow accepts silently. It is accepted here too, and reported.
+    /// Damage that Pillow accepts silently. It is accepted here too, and reported as far as the
+    /// library tells: libjpeg-turbo notices most of it, zune-jpeg nothing inside a scan, and of
+    /// other formats none is reported.
     pub warning: Option<String>,
 }
 
@@ -118,20 +125,16 @@ pub enum JpegLibrary {
     ZuneJpeg,
 }
 
-/// Decodes files. Make one per thread: it keeps the decoders' handles and buffers.
+/// Decodes files. Make one per thread: it keeps buffers. What an image becomes does not depend on
+/// those before it.
 #[derive(Debug)]
 pub struct Decoder {
     limits: DecodeLimits,
-    jpeg: JpegDecoder,
+    library: JpegLibrary,
     /// Rows as a decoder returns them, if they are not RGB.
     raw: Vec<u8>,
-}
-
-#[derive(Debug)]
-enum JpegDecoder {
-    #[cfg(feature = "turbo")]
-    Turbo(turbo::Turbo),
-    Zune,
+    /// A JPEG as zune-jpeg reads it.
+    clean: Vec<u8>,
 }
 
 impl Decoder {
@@ -148,12 +151,13 @@ impl Decoder {
     /// # Errors
     /// If the library cannot allocate what it needs.
     pub fn with(library: JpegLibrary, limits: DecodeLimits) -> Result<Self, DecodeError> {
-        let jpeg = match library {
+        match library {
+            // Each image gets a handle of its own; this one shows that there can be one.
             #[cfg(feature = "turbo")]
-            JpegLibrary::LibjpegTurbo => JpegDecoder::Turbo(turbo::Turbo::new()?),
-            JpegLibrary::ZuneJpeg => JpegDecoder::Zune,
-        };
-        Ok(Self { limits, jpeg, raw: Vec::new() })
+            JpegLibrary::LibjpegTurbo => drop(turbo::Turbo::new()?),
+            JpegLibrary::ZuneJpeg => {}
+        }
+        Ok(Self { limits, library, raw: Vec::new(), clean: Vec::new() })
     }
 
     /// Reads the header alone, without decoding.
@@ -170,7 +174,7 @@ impl Decoder {
             start => DecodeError::Unknown { start: start.escape_ascii().to_string() },
         })?;
         let header = shielded(kind, || match kind {
-            ImageKind::Jpeg => jpeg::header(file),
+            ImageKind::Jpeg => jpeg::header(file, self.library),
             ImageKind::Png => others::png_header(file),
             ImageKind::Bmp | ImageKind::Gif | ImageKind::WebP => others::header(kind, file),
         })?;
@@ -244,21 +248,25 @@ impl Decoder {
         if let Some(wanted) = wanted {
             assert!(wanted.is_inside(size), "{wanted:?} is not inside {size:?}");
         }
-        let raw = &mut self.raw;
-        match (kind, &mut self.jpeg) {
+        let Self { library, raw, clean, .. } = self;
+        let warning = match (kind, *library) {
             #[cfg(feature = "turbo")]
-            (ImageKind::Jpeg, JpegDecoder::Turbo(turbo)) => {
-                return turbo.decode(file, header, wanted, raw, into);
+            (ImageKind::Jpeg, JpegLibrary::LibjpegTurbo) => {
+                return turbo::Turbo::new()?.decode(file, header, wanted, raw, into);
             }
-            (ImageKind::Jpeg, JpegDecoder::Zune) => {
-                shielded(kind, || jpeg::decode(file, header, raw, into))
+            (ImageKind::Jpeg, JpegLibrary::ZuneJpeg) => {
+                shielded(kind, || zune::decode(file, header, (clean, raw), into))?
             }
-            (ImageKind::Png, _) => shielded(kind, || others::decode_png(file, header, raw, into)),
+            (ImageKind::Png, _) => {
+                shielded(kind, || others::decode_png(file, header, raw, into))?;
+                None
+            }
             (ImageKind::Bmp | ImageKind::Gif | ImageKind::WebP, _) => {
-                shielded(kind, || others::decode(kind, file, into))
+                shielded(kind, || others::decode(kind, file, into))?;
+                None
             }
-        }?;
-        Ok((into.region(), Decoded::default()))
+        };
+        Ok((into.region(), Decoded { warning }))
     }
 }
 
@@ -300,6 +308,14 @@ pub enum DecodeError {
         kind: ImageKind,
         /// The decoder's reason, one line.
         why: String,
+    },
+    /// A JPEG of a kind that is not read.
+    #[error("is {what} JPEG, {reader}; save it as an ordinary JPEG or a PNG")]
+    Process {
+        /// Its kind, with an article.
+        what: &'static str,
+        /// Who reads it.
+        reader: &'static str,
     },
     /// The file is larger than accepted.
     #[error("has {bytes} bytes, more than the {most} accepted; replace or remove the file")]

@@ -24,16 +24,12 @@ const ACCEPTED: [(&str, &str); 5] = [
     ("turbojpeg-sys", "Warning: unknown JFIF revision"),
 ];
 
-/// A decompressor of libjpeg-turbo.
+/// A decompressor of libjpeg-turbo, for one image: after an error the library's handle goes on in
+/// the middle of a header, and the tables of one file serve the next that lacks them.
 #[derive(Debug)]
 pub(super) struct Turbo {
     handle: NonNull<std::ffi::c_void>,
 }
-
-// SAFETY: the library keeps no state of a handle in thread-local storage, so that a handle may be
-// used by another thread than made it; by one at a time, as every method that uses it borrows it
-// mutably.
-unsafe impl Send for Turbo {}
 
 impl Drop for Turbo {
     fn drop(&mut self) {
@@ -61,7 +57,7 @@ impl Turbo {
 
     /// Decodes `wanted` and some pixels around it, or everything; returns which part `into` holds.
     pub(super) fn decode(
-        &mut self,
+        mut self,
         file: &[u8],
         header: &Header,
         wanted: Option<Region>,

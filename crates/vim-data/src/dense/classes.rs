@@ -1,9 +1,10 @@
 //! Lists of the classes of label maps, and their colours in pictures.
 
+use std::iter;
 use std::path::Path;
-use std::{fs, iter};
 
 use crate::error::{DataError, SourceError};
+use crate::input::{InputKind, read_text};
 
 /// ADE20K's 150 classes in the order of their numbers, and the colours that they are shown in.
 ///
@@ -51,7 +52,7 @@ impl ClassList {
     /// # Errors
     /// If the file cannot be read, is empty, or names a class twice or in no known form.
     pub(crate) fn read(path: &Path) -> Result<Self, DataError> {
-        let text = fs::read_to_string(path).map_err(DataError::io(path))?;
+        let text = read_text(path, InputKind::Classes).map_err(DataError::io(path))?;
         let wrong = |why| SourceError::ClassList { path: path.to_owned(), why }.into();
         Self::parse(&text).map_err(wrong)
     }
@@ -144,6 +145,20 @@ mod tests {
         assert_eq!(many.colours[..3], [[128, 0, 0], [0, 128, 0], [128, 128, 0]]);
         let list = ClassList::of_names(["background", "disk"].map(str::to_owned).to_vec());
         assert_eq!(list.colours, [[0, 0, 0], [0, 128, 0]]);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_name() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "\u{feff}background\r\nred\r\n").unwrap();
+        let list = ClassList::read(file.path()).unwrap();
+        assert_eq!(
+            (list.names, list.colours[0]),
+            (vec!["background".into(), "red".into()], [0; 3])
+        );
+        std::fs::write(file.path(), b"background\nr\xe9d\n").unwrap();
+        let error = ClassList::read(file.path()).unwrap_err();
+        assert!(error.to_string().contains("it is not UTF-8 from byte 12 on") && !error.is_io());
     }
 
     #[test]

@@ -5,6 +5,10 @@ use crate::decode::{DecodeError, Decoder};
 /// The label of pixels that count neither in the loss nor in a score.
 pub const IGNORED: u8 = 255;
 
+/// The longest side of an image of a pair, and of one that a segmenter is shown: the kernels that
+/// resize take no longer ones.
+pub const LONGEST_SIDE: usize = 1 << 15;
+
 /// A class for each pixel, or [`IGNORED`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelMap {
@@ -118,6 +122,17 @@ pub enum PairError {
     /// The label map cannot be decoded.
     #[error("has a label map that {0}")]
     Labels(DecodeError),
+    /// A side beyond [`LONGEST_SIDE`].
+    #[error(
+        "has {} × {} pixels, which makes a side of {side}, and segmentation takes {LONGEST_SIDE} at \
+         most; make the image smaller or cut it into parts", image[0], image[1]
+    )]
+    Side {
+        /// Height and width of the image.
+        image: [usize; 2],
+        /// The side, of the image as it is or as it is seen.
+        side: usize,
+    },
     /// They are of two sizes.
     #[error(
         "has {} × {} pixels and a label map of {} × {}; remove the pair or make the label map again",
@@ -147,8 +162,25 @@ pub enum PairError {
 }
 
 impl PairError {
-    /// Checks that an image and its label map are of one size.
+    /// Checks that an image of this height and width can be segmented when it is shown at the sizes
+    /// `seen` and at its own.
+    ///
+    /// # Errors
+    /// [`PairError::Side`].
+    pub fn check_side(
+        image: [usize; 2],
+        seen: impl IntoIterator<Item = [usize; 2]>,
+    ) -> Result<(), Self> {
+        let longest = image.into_iter().chain(seen.into_iter().flatten()).max();
+        match longest {
+            Some(side) if side > LONGEST_SIDE => Err(Self::Side { image, side }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Checks that an image and its label map are of one size, and none too long.
     pub(crate) fn check_sizes(image: [usize; 2], labels: [usize; 2]) -> Result<(), Self> {
+        Self::check_side(image, [])?;
         if image == labels { Ok(()) } else { Err(Self::Size { image, labels }) }
     }
 
@@ -186,6 +218,20 @@ mod tests {
         assert_eq!(bytes, [255, 0, 149, 253, 255]);
         LabelRule::new(false).apply(&mut bytes);
         assert_eq!(bytes, [255, 0, 149, 253, 255]);
+    }
+
+    #[test]
+    fn sides_beyond_the_limit_are_named() {
+        let most = LONGEST_SIDE;
+        assert_eq!(PairError::check_sizes([8, most], [8, most]), Ok(()));
+        let image = [8, most + 1];
+        let error = PairError::check_sizes(image, image).unwrap_err();
+        assert_eq!(error, PairError::Side { image, side: most + 1 });
+        let text = "has 8 × 32769 pixels, which makes a side of 32769, and segmentation takes 32768 \
+                    at most; make the image smaller or cut it into parts";
+        assert_eq!(error.to_string(), text);
+        let seen = PairError::check_side([8, 400], [[896, 44_800], [448, 22_400]]);
+        assert_eq!(seen, Err(PairError::Side { image: [8, 400], side: 44_800 }));
     }
 
     #[test]

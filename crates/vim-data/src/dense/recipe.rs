@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::label_map::{IGNORED, LabelMap};
+use super::label_map::{IGNORED, LONGEST_SIDE, LabelMap};
 use super::photometric::Photometric;
 use super::resize::{nearest_places, rescaled};
 use crate::error::DataError;
@@ -104,7 +104,7 @@ impl DenseRecipe {
         let [low, high] = self.ratio;
         let wrong =
             |key, value: String, expected| Err(DataError::InvalidConfig { key, value, expected });
-        if self.scale.iter().any(|side| !(1..=1 << 15).contains(side)) {
+        if self.scale.iter().any(|side| !(1..=LONGEST_SIDE).contains(side)) {
             let value = format!("{:?}", self.scale);
             return wrong("pairs.scale", value, "two sides of 1 to 32768 pixels");
         }

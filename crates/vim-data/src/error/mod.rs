@@ -27,6 +27,41 @@ impl DataError {
         let path = path.to_owned();
         move |source| Self::Io { path: path.clone(), source }
     }
+
+    /// Whether the operating system failed to read what is there: the data may be good, and reading
+    /// again may help.
+    ///
+    /// It did not with files that are missing, damaged, too large or something else, nor with a
+    /// wrong configuration.
+    pub fn is_io(&self) -> bool {
+        use io::ErrorKind as Kind;
+        let of_data = |source: &io::Error| {
+            matches!(
+                source.kind(),
+                Kind::FileTooLarge
+                    | Kind::InvalidData
+                    | Kind::InvalidInput
+                    | Kind::IsADirectory
+                    | Kind::NotADirectory
+                    | Kind::NotFound
+                    | Kind::UnexpectedEof
+            )
+        };
+        if let Self::Io { source, .. } | Self::Source(SourceError::Read { source, .. }) = self {
+            return !of_data(source);
+        }
+        if let Self::Archive { source, .. } | Self::Source(SourceError::Tar { source, .. }) = self {
+            // What the reader of archives finds is of no other kind.
+            return !of_data(source) && source.kind() != Kind::Other;
+        }
+        false
+    }
+
+    /// For `map_err`: `path` could not be made.
+    pub(crate) fn write(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self::Write { path: path.clone(), source }
+    }
 }
 
 impl fmt::Display for Location {
@@ -76,6 +111,15 @@ pub enum DataError {
     #[error("read `{}`: {source}", path.display())]
     Io {
         /// The file or folder.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+
+    /// A file or folder could not be written.
+    #[error("write `{}`: {source}", path.display())]
+    Write {
+        /// What was to be there in the end.
         path: PathBuf,
         /// The operating system's reason.
         source: io::Error,
@@ -228,6 +272,26 @@ pub enum DataError {
         name: String,
         /// What is wrong with it.
         reason: String,
+    },
+
+    /// Images are known to be bad before the first of them is used.
+    #[error(
+        "use {count} of {images} {what}: {name}, the first, {reason}. List them all by `vim-train \
+         data verify`, and replace or remove them; {advice}"
+    )]
+    KnownBad {
+        /// Bad images.
+        count: usize,
+        /// All of them.
+        images: usize,
+        /// What they are: `test images` and the like.
+        what: String,
+        /// The file of the first, or `archive:member`.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+        /// What else can be done.
+        advice: &'static str,
     },
 
     /// Too many images could not be used.

@@ -252,15 +252,6 @@ pub enum SourceError {
     #[error("read {0}: the archive holds it twice")]
     Twice(Location),
 
-    /// An image larger than any.
-    #[error("read {file}: {bytes} bytes is more than 4 GiB; it is no image")]
-    TooLong {
-        /// The member.
-        file: Location,
-        /// Its length.
-        bytes: u64,
-    },
-
     /// A pack whose files do not belong together.
     #[error(
         "open pack `{}`: {why}; copy it again, or remove `pack.index` to have its shards read as \
@@ -277,6 +268,10 @@ pub enum SourceError {
     /// Something is in the way of a new pack.
     #[error("write pack `{}`: it is there already; name another folder", .0.display())]
     Exists(PathBuf),
+
+    /// The program was asked to end.
+    #[error("write pack `{}`: interrupted; nothing is left of it", .0.display())]
+    Stopped(PathBuf),
 
     /// An image could not be read.
     #[error("read {file}: {source}")]

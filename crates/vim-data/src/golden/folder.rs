@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::input::{InputKind, read_input};
 use crate::{error::DataError, pixels::Pixels};
 
 /// A manifest's description of a file, at any depth.
@@ -29,7 +30,7 @@ impl Folder {
     pub(super) fn open(dir: &Path) -> Result<Self, DataError> {
         let path = dir.join("manifest.json");
         let unreadable = |source| DataError::Io { path: path.clone(), source };
-        let text = fs::read(&path).map_err(unreadable)?;
+        let text = read_input(&path, InputKind::Record).map_err(unreadable)?;
         let manifest: Value =
             serde_json::from_slice(&text).map_err(|error| unreadable(error.into()))?;
         let mut listed = BTreeMap::new();
@@ -62,7 +63,8 @@ impl Folder {
         if !inside {
             return Err(format!("`{name}` is not a file of the folder"));
         }
-        let bytes = fs::read(self.dir.join(name)).map_err(|error| format!("`{name}`: {error}"))?;
+        let bytes = read_input(&self.dir.join(name), InputKind::Record)
+            .map_err(|error| format!("`{name}`: {error}"))?;
         let Some(listed) = self.listed.get(name) else { return Ok(bytes) };
         let sha256 = format!("{:x}", Sha256::digest(&bytes));
         if sha256 != listed.sha256 {

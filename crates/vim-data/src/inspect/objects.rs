@@ -1,22 +1,16 @@
 //! Examination of images with objects: their annotations, and all that `scan` and `verify` look at.
 
+use super::Finding;
+use super::known::{KnownImages, left_out};
+use super::pairs::verify_all;
 use super::scan::{ClassCount, ScanReport, scan};
 use super::verify::VerifyReport;
-use super::{Finding, ProgressCounter, for_each};
-use crate::dataset::{Dataset, OnProgress, Sample};
+use crate::dataset::{Dataset, OnProgress};
 use crate::datasets::Coco;
-use crate::decode::{DecodeLimits, Decoder};
 use crate::error::DataError;
-use crate::loader::objects::decode_scene;
-use crate::pixels::Pixels;
 
-/// A remark on image `index` of `coco`.
-fn finding(coco: &Coco, index: usize, what: impl ToString) -> Finding {
-    Finding { index, name: coco.name(index), class: String::new(), what: what.to_string() }
-}
-
-/// As [`scan`], of the files of `coco`: a class has the images with an object of it, and
-/// annotations that cannot be used are odd.
+/// As [`scan`], of the files of `coco`: a class has the images with an object of it. Odd are also
+/// images that cannot be used by what is known of them, and those with objects that are left out.
 ///
 /// # Errors
 /// If a file cannot be read at all.
@@ -28,14 +22,10 @@ pub fn scan_objects(
     let mut report = scan(coco.images(), workers, watch)?;
     let mut images_of = vec![0; coco.num_classes()];
     for index in 0..coco.len() {
-        let objects = match coco.objects(index) {
-            Ok(of_image) => of_image.objects,
-            Err(error) => {
-                report.odd.push(finding(coco, index, error));
-                continue;
-            }
-        };
-        let mut classes: Vec<u32> = objects.iter().map(|object| object.class).collect();
+        // Those that cannot be used are odd, below.
+        let Ok(of_image) = coco.objects(index) else { continue };
+        report.odd.extend(left_out(&of_image).map(|what| Finding::of(coco, index, what)));
+        let mut classes: Vec<u32> = of_image.objects.iter().map(|object| object.class).collect();
         classes.sort_unstable();
         classes.dedup();
         classes.into_iter().for_each(|class| images_of[class as usize] += 1);
@@ -47,19 +37,20 @@ pub fn scan_objects(
     let classes = || 0..images_of.len();
     let least = classes().min_by_key(|&class| images_of[class]).unwrap_or(0);
     let most = classes().rev().max_by_key(|&class| images_of[class]).unwrap_or(0);
+    let known = KnownImages::of_all(coco, "images", workers, &|_| {})?;
     Ok(ScanReport {
         classes: coco.num_classes(),
         fingerprint: coco.fingerprint(),
         smallest_class: count(least),
         largest_class: count(most),
-        ..report
+        ..report.with(known)
     })
 }
 
 /// Decodes every image of `coco` by `workers` threads; bad are those that training would replace,
-/// for the image or for an annotation of it.
+/// and those with objects that are left out have a warning.
 ///
-/// Nothing is recorded: the next verification decodes all of them again.
+/// Which these are is kept with the list of the files; the next verification decodes all again.
 ///
 /// # Errors
 /// If a decoder cannot be set up. Bad images are findings.
@@ -68,30 +59,5 @@ pub fn verify_objects(
     workers: usize,
     watch: OnProgress<'_>,
 ) -> Result<VerifyReport, DataError> {
-    let count = ProgressCounter::new(coco.len(), watch);
-    let start =
-        || Ok((Decoder::new(DecodeLimits::default())?, Sample::default(), Pixels::default()));
-    let results = for_each(0..coco.len(), workers, &count, &start, &|tools, index| {
-        let (decoder, sample, image) = tools;
-        if let Err(error) = coco.read(index, sample) {
-            return Ok((Err(format!("cannot be read: failed to {error}")), 0));
-        }
-        let decoded = decode_scene(coco, index, decoder, &sample.image, image);
-        let checked = decoded.map(|(_, warning)| warning).map_err(|error| error.to_string());
-        Ok((checked, sample.bytes()))
-    })?;
-    let mut report = VerifyReport {
-        path: coco.images().root().to_owned(),
-        images: coco.len(),
-        bytes: count.bytes(),
-        ..VerifyReport::default()
-    };
-    for (index, result) in results.into_iter().enumerate() {
-        match result {
-            Ok(None) => report.good += 1,
-            Ok(Some(what)) => report.warned.push(finding(coco, index, what)),
-            Err(what) => report.bad.push(finding(coco, index, what)),
-        }
-    }
-    Ok(report)
+    verify_all(coco, coco.images(), &|index| coco.place(index), workers, watch)
 }

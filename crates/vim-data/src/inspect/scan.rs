@@ -1,16 +1,19 @@
 //! Counts, sizes and oddities, from the headers of all files.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::{BTreeMap, HashSet};
+use std::io::ErrorKind;
+use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::{Finding, ProgressCounter, for_each};
+use super::Finding;
+use super::known::KnownImages;
 use crate::dataset::{Dataset, Fingerprint, OnProgress};
 use crate::decode::{DecodeLimits, Decoder, Header, ImageKind};
-use crate::{error::DataError, storage::images::Images};
-
-/// Bytes of a file that are read first: nearly all headers are shorter.
-const START: usize = 16 << 10;
+use crate::error::{DataError, SourceError};
+use crate::storage::each::{ProgressCounter, for_each};
+use crate::storage::heads::START;
+use crate::storage::images::Images;
 
 /// A summary of a part.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,8 +38,23 @@ pub struct ScanReport {
     pub width: Option<Sides>,
     /// Number of images by what they are: `JPEG`, `grey JPEG`, `progressive JPEG`, `PNG` and so on.
     pub kinds: BTreeMap<String, usize>,
-    /// Files that are unreadable, have four channels, or have the extension of another format.
+    /// Files that are unreadable, have four channels, or have the extension of another format, and
+    /// images that cannot be used with what belongs to them.
     pub odd: Vec<Finding>,
+    /// What else is to be said of them, a line each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+impl ScanReport {
+    /// With what is known of the images: the bad ones are odd.
+    pub(super) fn with(mut self, known: KnownImages) -> Self {
+        let names: HashSet<String> = self.odd.iter().map(|odd| odd.name.clone()).collect();
+        let more = known.bad.into_iter().filter(|bad| !names.contains(&bad.name));
+        self.odd.extend(more);
+        self.notes.extend(known.notes);
+        self
+    }
 }
 
 /// A class and its number of images.
@@ -62,7 +80,7 @@ pub struct Sides {
 /// Reads the headers of all images, by `workers` threads.
 ///
 /// # Errors
-/// If a file cannot be read at all. One that is no image is a finding.
+/// If a file is not there or cannot be read. One that is damaged or no image is a finding.
 pub fn scan(
     images: &Images,
     workers: usize,
@@ -71,14 +89,7 @@ pub fn scan(
     let start = || Ok((Decoder::new(DecodeLimits::default())?, Vec::new()));
     let count = ProgressCounter::new(images.len(), watch);
     let headers = for_each(0..images.len(), workers, &count, &start, &|(decoder, file), index| {
-        let length = images.read_start(index, START, file)?;
-        let mut header = decoder.header(file);
-        if header.is_err() && length > file.len() as u64 {
-            // A preview or a colour profile may precede the header.
-            images.read_unchecked(index, file)?;
-            header = decoder.header(file);
-        }
-        Ok((header.map_err(|error| error.to_string()), length))
+        examine(decoder, file, images, index)
     })?;
 
     let mut report = ScanReport {
@@ -93,6 +104,7 @@ pub fn scan(
         width: sides(headers.iter().flatten().map(|header| header.width)),
         kinds: BTreeMap::new(),
         odd: Vec::new(),
+        notes: Vec::new(),
     };
     for (index, header) in headers.iter().enumerate() {
         let (kind, odd) = match header {
@@ -105,6 +117,37 @@ pub fn scan(
         }
     }
     Ok(report)
+}
+
+/// The header of an image's file, or what is wrong with that, and its length.
+fn examine(
+    decoder: &Decoder,
+    file: &mut Vec<u8>,
+    images: &Images,
+    index: usize,
+) -> Result<(Result<Header, String>, u64), DataError> {
+    // A damaged entry, or a file that is too large: it is there, and others can be read.
+    let finding = |error: DataError| {
+        if let DataError::Source(SourceError::Read { source, .. }) = &error
+            && matches!(source.kind(), ErrorKind::InvalidData | ErrorKind::FileTooLarge)
+        {
+            return Ok(format!("cannot be read: failed to {error}"));
+        }
+        Err(error)
+    };
+    let length = match images.read_start(index, START, file) {
+        Ok(length) => length,
+        Err(error) => return Ok((Err(finding(error)?), 0)),
+    };
+    let mut header = decoder.header(file);
+    if header.is_err() && length > file.len() as u64 {
+        // A preview or a colour profile may precede the header.
+        if let Err(error) = images.read_unchecked(index, file) {
+            return Ok((Err(finding(error)?), length));
+        }
+        header = decoder.header(file);
+    }
+    Ok((header.map_err(|error| error.to_string()), length))
 }
 
 /// The first class with the largest `key` of its number of images.

@@ -4,9 +4,10 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Serialize;
 
-use super::{Finding, ProgressCounter, for_each};
+use super::Finding;
 use crate::dataset::{Dataset, OnProgress};
 use crate::decode::{DecodeLimits, Decoder};
+use crate::storage::each::{ProgressCounter, for_each};
 use crate::storage::images::Images;
 use crate::storage::index::{Facts, Verdict};
 use crate::{error::DataError, pixels::Pixels};
@@ -41,6 +42,9 @@ pub struct VerifyReport {
     pub warned: Vec<Finding>,
     /// Those that cannot be used.
     pub bad: Vec<Finding>,
+    /// What else is to be said of them, a line each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// What one look at a file has shown.

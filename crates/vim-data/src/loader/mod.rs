@@ -9,7 +9,7 @@ pub(crate) mod pairs;
 mod pipeline;
 mod reference;
 mod stats;
-mod worker;
+pub(crate) mod worker;
 
 use std::{ops::Range, sync::Arc};
 
@@ -26,6 +26,7 @@ pub use describe::Described;
 pub use evaluation::{EvalItems, EvalPair, EvalPairs, EvalScene, EvalScenes, UnreadPair};
 pub use floors::Floors;
 pub use pipeline::{Batches, THREAD_PREFIX};
+pub(crate) use stats::ends_training;
 pub use stats::{BadSample, LoaderStage, LoaderStats};
 pub use worker::BatchBuffer;
 

@@ -241,7 +241,7 @@ impl Shared {
         while let Some((mut task, mut sample)) = self.take_unread() {
             let index = split.index(task.groups[0].position);
             let mut stats = LoaderStats::default();
-            // The worker tries again what fails here, and handles the failure.
+            // The worker handles the failure; it tries again what may get better.
             let read = stats.timed(LoaderStage::Read, || {
                 shielded(task.batch, || read(split.dataset(), index, &mut sample))
             });
@@ -250,7 +250,12 @@ impl Shared {
             state.reading -= 1;
             match read {
                 Ok(()) => task.sample = Some(sample),
-                Err(_) => state.spare.push(sample),
+                Err(error) => {
+                    state.spare.push(sample);
+                    let is_lasting =
+                        !error.is_io() && !matches!(error, DataError::WorkerPanicked { .. });
+                    task.unreadable = is_lasting.then_some(error);
+                }
             }
             if !state.stopped {
                 state.loaded.push_back(task);

@@ -97,6 +97,11 @@ const ALWAYS: u64 = 10;
 /// Number of draws per accepted bad image.
 const ONE_IN: u64 = 10_000;
 
+/// Whether a pass over `images` images would find too many of which `bad` are bad.
+pub(crate) fn ends_training(bad: u64, images: u64) -> bool {
+    bad > ALWAYS.max(images / ONE_IN)
+}
+
 /// Bad images so far.
 #[derive(Debug, Default)]
 pub(super) struct Tally {

@@ -116,6 +116,8 @@ pub(super) struct Task {
     label_maps: BytesMut,
     /// The first group's image, if a reader has read it already.
     pub(super) sample: Option<Sample>,
+    /// Why the first group's image cannot be read, if a reader has seen that it never can.
+    pub(super) unreadable: Option<DataError>,
 }
 
 /// What a thread made of a [`Task`].
@@ -183,6 +185,7 @@ impl Assembly {
                 pixels,
                 label_maps,
                 sample: None,
+                unreadable: None,
             };
             first += slots;
             task
@@ -248,16 +251,16 @@ impl Assembly {
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(20), Duration::from_millis(200), Duration::from_secs(2)];
 
-/// Reads an image as stored, and tries again if that fails.
-pub(super) fn read(
+/// Reads an image as stored, and tries again if that fails and may get better.
+pub(crate) fn read(
     dataset: &dyn Dataset,
     index: usize,
     into: &mut Sample,
 ) -> Result<(), DataError> {
     for pause in PAUSES {
         match dataset.read(index, into) {
-            Ok(()) => return Ok(()),
-            Err(_) => thread::sleep(pause),
+            Err(error) if error.is_io() => thread::sleep(pause),
+            read => return read,
         }
     }
     dataset.read(index, into)
@@ -309,15 +312,16 @@ impl<'a> Worker<'a> {
         let map_bytes = self.loader.config.label_map_bytes();
         let mut result = TaskResult::default();
         let mut slot = task.first;
-        let mut is_read = task.sample.is_some();
+        let mut read = task.unreadable.take().map(Err);
         if let Some(sample) = &mut task.sample {
             mem::swap(&mut self.sample, sample);
+            read = Some(Ok(()));
         }
         for group in &task.groups {
             let into = rest.split_off_mut(..3 * height * width * group.repeats.len());
             let maps = rest_maps.split_off_mut(..map_bytes * group.repeats.len());
             let into = into.zip(maps).expect("invariant: a task has pixels for all its slots");
-            self.group(task, group, mem::take(&mut is_read), slot, into, &mut result)?;
+            self.group(task, group, read.take(), slot, into, &mut result)?;
             slot += group.repeats.len();
         }
         self.stats.images += (slot - task.first) as u64;
@@ -330,7 +334,7 @@ impl<'a> Worker<'a> {
         &mut self,
         task: &Task,
         group: &Group,
-        is_read: bool,
+        mut read_before: Option<Result<(), DataError>>,
         slot: usize,
         (into, maps): (&mut [u8], &mut [u8]),
         result: &mut TaskResult,
@@ -342,9 +346,9 @@ impl<'a> Worker<'a> {
         for attempt in 0..=REPLACEMENTS {
             let key = SampleKey { seed, epoch, index: index as u64, repeat, attempt };
             let sample = &mut self.sample;
-            let read = match is_read && attempt == 0 {
-                true => Ok(()),
-                false => self.stats.timed(LoaderStage::Read, || read(dataset, index, sample)),
+            let read = match read_before.take() {
+                Some(read) => read,
+                None => self.stats.timed(LoaderStage::Read, || read(dataset, index, sample)),
             };
             let images: Result<Vec<Vec<EraseBox>>, String> = match (read, &config.purpose) {
                 (Ok(()), Purpose::Training(_) | Purpose::Evaluation { .. }) => {

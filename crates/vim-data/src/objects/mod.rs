@@ -11,7 +11,7 @@ mod recipe;
 mod transform;
 
 pub use mask::Mask;
-pub use object::{ImageObjects, Object, ObjectClasses, ObjectError, Targets};
+pub use object::{ImageObjects, LeftOut, Object, ObjectClasses, ObjectError, Targets};
 pub use picture::{Shown, draw_objects};
 pub use recipe::{ObjectPlan, ObjectRecipe, fitted};
 pub use transform::{apply_objects, place_box};

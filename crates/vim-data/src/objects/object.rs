@@ -1,5 +1,7 @@
 //! Objects as they are annotated, and as a model's targets.
 
+use std::fmt;
+
 use super::mask::Mask;
 use crate::decode::DecodeError;
 
@@ -21,6 +23,34 @@ pub struct Object {
     pub mask: Mask,
 }
 
+/// An object as annotated whose box or mask cannot be used: nothing learns from it.
+///
+/// In an evaluation one with a box counts for boxes, and where masks are compared a detection in
+/// its box is neither right nor wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LeftOut {
+    /// Number of the annotation.
+    pub id: u64,
+    /// Its class, from 0.
+    pub class: u32,
+    /// x, y, width and height in pixels; `None` if it is the box that cannot be used.
+    pub bbox: Option<[f64; 4]>,
+    /// Pixels that it is said to cover.
+    pub area: Option<f64>,
+    /// Whether it stands for many objects.
+    pub crowd: bool,
+    /// What is wrong in few words, the same for all of a kind.
+    pub kind: &'static str,
+    /// What is wrong, in the words that follow the annotation's name.
+    pub why: String,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "annotation {}, which {}", self.id, self.why)
+    }
+}
+
 /// The objects of an image.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ImageObjects {
@@ -30,6 +60,8 @@ pub struct ImageObjects {
     pub size: [usize; 2],
     /// The objects in the order of the annotations.
     pub objects: Vec<Object>,
+    /// Those that cannot be used.
+    pub left_out: Vec<LeftOut>,
 }
 
 /// The classes of a dataset's objects, besides their names.

@@ -6,26 +6,32 @@
 //! | 4 | version, little-endian |
 //! | 8 | length of the rest after the hash, little-endian |
 //! | 32 | BLAKE3 of the rest |
-//! | rest | what was listed, its stamps and the index, in postcard's encoding |
+//! | rest | the part, its stamps, the index, what is known of its files, in postcard's encoding |
 //!
 //! A file of another version or with another hash, a file of something else, and one older than the
 //! data are ignored: the index is made again.
 
-use std::io::{self, Write};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::iter;
 use std::path::{Path, PathBuf};
-use std::{fs, iter};
+use std::sync::{Mutex, PoisonError};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::index::{FileStamp, Index};
+use super::index::{FileStamp, Index, Known};
 use super::layout::{PACK_INDEX, Part};
+use super::zips::Zipped;
 use super::{EnvPaths, folder, halves, labels::List, tars};
 use crate::error::{DataError, SourceError};
 
 const MAGIC: &[u8; 8] = b"VIMINDEX";
-/// Must be raised with every change of a type that is serialised in such a file.
-const VERSION: u32 = 1;
+/// Must be raised with every change of a type that is serialised in an index that is kept, and of
+/// what is listed.
+const VERSION: u32 = 2;
+/// Of the index of a pack, which cannot be made anew: packs of earlier versions must be readable.
+pub(super) const OF_PACKS: u32 = 1;
 const HEADER: usize = 8 + 4 + 8 + 32;
 
 /// The index of a part, and where it is cached.
@@ -33,6 +39,8 @@ const HEADER: usize = 8 + 4 + 8 + 32;
 pub(crate) struct CachedIndex {
     pub(crate) part: Part,
     pub(crate) index: Index,
+    /// What is known of the files.
+    pub(crate) known: Mutex<Known>,
     stamps: Vec<FileStamp>,
     /// Files that may hold it, in order of preference.
     files: Vec<PathBuf>,
@@ -50,13 +58,17 @@ pub(crate) fn open(
     let mut cached = CachedIndex {
         files: files(&part, folder, env_paths),
         index: Index::default(),
+        known: Mutex::default(),
         stamps: vec![],
         notes: vec![],
         part,
     };
     for file in &cached.files {
         match load(file, &cached.part) {
-            Ok((index, stamps)) => return Ok(CachedIndex { index, stamps, ..cached }),
+            Ok((index, stamps, known)) => {
+                let known = Mutex::new(known);
+                return Ok(CachedIndex { index, stamps, known, ..cached });
+            }
             Err(Unusable::Absent) => {}
             Err(why) => cached.notes.push(format!("`{}` is made anew: {why}", file.display())),
         }
@@ -76,11 +88,12 @@ pub(crate) fn open(
 impl CachedIndex {
     /// Writes the index to the first of its files that is writable.
     pub(super) fn save(&self) -> Result<(), (PathBuf, io::Error)> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut failure = Ok(());
         for file in &self.files {
             let folder = file.parent().map_or(Ok(()), fs::create_dir_all);
-            let content = (&self.part, &self.stamps, &self.index);
-            match folder.and_then(|()| write(file, &content)) {
+            let content = (&self.part, &self.stamps, &self.index, &*known, &self.index.zipped);
+            match folder.and_then(|()| write(file, VERSION, &content)) {
                 Ok(()) => return Ok(()),
                 // The last failure is reported: the user can most easily change that folder.
                 Err(error) => failure = Err((file.clone(), error)),
@@ -144,8 +157,8 @@ pub(super) struct PackIndex {
 fn of_pack(root: &Path) -> Result<(Index, Vec<FileStamp>), DataError> {
     let wrong = |why: String| SourceError::Pack { path: root.to_owned(), why };
     let file = root.join(PACK_INDEX);
-    let PackIndex { mut index, lengths } =
-        read(&file).map_err(|why| wrong(format!("its `{PACK_INDEX}` cannot be used: {why}")))?;
+    let PackIndex { mut index, lengths } = read(&file, OF_PACKS)
+        .map_err(|why| wrong(format!("its `{PACK_INDEX}` cannot be used: {why}")))?;
     let mut stamps = vec![FileStamp::of(&file).map_err(DataError::io(&file))?];
     for (shard, length) in index.containers.iter_mut().zip(lengths) {
         *shard = root.join(&*shard);
@@ -175,16 +188,18 @@ pub(crate) enum Unusable {
 }
 
 /// Loads the index of `part` from `file`, unless something that it was made from has changed.
-fn load(file: &Path, part: &Part) -> Result<(Index, Vec<FileStamp>), Unusable> {
-    let (of, stamps, index): (Part, Vec<FileStamp>, Index) = read(file)?;
+fn load(file: &Path, part: &Part) -> Result<(Index, Vec<FileStamp>, Known), Unusable> {
+    type Content = (Part, Vec<FileStamp>, Index, Known, Vec<Zipped>);
+    let (of, stamps, mut index, known, zipped): Content = read(file, VERSION)?;
+    index.zipped = zipped;
     match of == *part && stamps.iter().all(FileStamp::is_current) {
-        true => Ok((index, stamps)),
+        true => Ok((index, stamps, known)),
         false => Err(Unusable::Stale),
     }
 }
 
 /// Writes to a temporary file beside `file`, then renames: a reader sees all of it or none.
-pub(crate) fn write(file: &Path, content: &impl Serialize) -> io::Result<()> {
+pub(crate) fn write(file: &Path, version: u32, content: &impl Serialize) -> io::Result<()> {
     let payload = postcard::to_stdvec(content).map_err(io::Error::other)?;
     let folder = file.parent().unwrap_or(Path::new("."));
     let mut builder = tempfile::Builder::new();
@@ -194,7 +209,7 @@ pub(crate) fn write(file: &Path, content: &impl Serialize) -> io::Result<()> {
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
     let mut temporary = builder.tempfile_in(folder)?;
     temporary.write_all(MAGIC)?;
-    temporary.write_all(&VERSION.to_le_bytes())?;
+    temporary.write_all(&version.to_le_bytes())?;
     temporary.write_all(&(payload.len() as u64).to_le_bytes())?;
     temporary.write_all(blake3::hash(&payload).as_bytes())?;
     temporary.write_all(&payload)?;
@@ -203,24 +218,37 @@ pub(crate) fn write(file: &Path, content: &impl Serialize) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads what [`write()`] wrote.
-pub(crate) fn read<T: DeserializeOwned>(file: &Path) -> Result<T, Unusable> {
-    let bytes = fs::read(file).map_err(|error| match error.kind() == io::ErrorKind::NotFound {
-        true => Unusable::Absent,
-        false => Unusable::Unreadable(error),
-    })?;
-    let (header, payload) = bytes.split_at_checked(HEADER).ok_or(Unusable::Damaged)?;
+/// Reads what [`write()`] wrote of this version, unless its length is not the one that it states.
+pub(crate) fn read<T: DeserializeOwned>(file: &Path, version: u32) -> Result<T, Unusable> {
+    let unusable = |error: io::Error| {
+        if error.kind() == io::ErrorKind::NotFound {
+            return Unusable::Absent;
+        }
+        match error.kind() == io::ErrorKind::UnexpectedEof {
+            true => Unusable::Damaged,
+            false => Unusable::Unreadable(error),
+        }
+    };
+    let mut open = File::open(file).map_err(unusable)?;
+    let mut header = [0; HEADER];
+    open.read_exact(&mut header).map_err(unusable)?;
     let (magic, rest) = header.split_at(8);
-    let (version, rest) = rest.split_at(4);
+    let (found, rest) = rest.split_at(4);
     let (length, hash) = rest.split_at(8);
     if magic != MAGIC {
         return Err(Unusable::Damaged);
     }
-    if version != VERSION.to_le_bytes() {
+    if found != version.to_le_bytes() {
         return Err(Unusable::Version);
     }
-    if length != (payload.len() as u64).to_le_bytes() || hash != blake3::hash(payload).as_bytes() {
+    let there = open.metadata().map_err(unusable)?.len().saturating_sub(HEADER as u64);
+    if length != there.to_le_bytes() {
         return Err(Unusable::Damaged);
     }
-    postcard::from_bytes(payload).map_err(|_| Unusable::Damaged)
+    let mut payload = Vec::new();
+    open.read_to_end(&mut payload).map_err(unusable)?;
+    if hash != blake3::hash(&payload).as_bytes() {
+        return Err(Unusable::Damaged);
+    }
+    postcard::from_bytes(&payload).map_err(|_| Unusable::Damaged)
 }

@@ -3,15 +3,16 @@
 //!
 //! The tree is a folder, or lies in a zip or a tar, which is read in place.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use zip::{CompressionMethod, ZipArchive};
 
-use super::index::{Extent, FileStamp, FoundImage, Index, Skipped, is_hidden, is_image};
+use super::index::{FileStamp, FoundImage, Index, Skipped, is_hidden, is_image};
+use super::zips::{self, Zipped, is_zip};
 use super::{folder, tars};
-use crate::error::{DataError, Location, SourceError};
+use crate::error::{DataError, Location};
 
 /// What the files of a half are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,100 +95,37 @@ fn list_those(
         return folder::below(root);
     }
     let stamp = FileStamp::of(root).map_err(DataError::io(root))?;
-    let members = if is_zip(root) { of_zip(root)? } else { tars::files(root)? };
-    let (mut found, mut skipped) = (Vec::new(), Skipped::default());
-    for (name, offset, bytes) in members {
-        if is_hidden(&name) || !fits(&name) {
-            continue;
+    let mut skipped = Skipped::default();
+    let mut is_wanted = |name: &str| {
+        if is_hidden(name) || !fits(name) {
+            return false;
         }
-        let file = || Location { path: root.to_owned(), member: Some(name.clone()) };
-        if !is_image(&name) {
-            skipped.add(file);
-            continue;
+        if !is_image(name) {
+            skipped.add(|| Location { path: root.to_owned(), member: Some(name.to_owned()) });
         }
-        let Ok(length) = u32::try_from(bytes) else {
-            return Err(SourceError::TooLong { file: file(), bytes }.into());
+        is_image(name)
+    };
+    let file = File::open(root).map_err(DataError::io(root))?;
+    let image = |name, extent| FoundImage { container: 0, label: 0, extent: Some(extent), name };
+    // By name, which the index makes sure that one entry has.
+    let mut zipped: HashMap<String, Zipped> = HashMap::new();
+    let found = if is_zip(root) {
+        let entries = zips::entries(root, &file, is_wanted)?.into_iter();
+        let entry = |entry: zips::Entry| {
+            zipped.insert(entry.name.clone(), entry.zipped);
+            image(entry.name, entry.extent)
         };
-        let extent = Some(Extent { offset, length });
-        found.push(FoundImage { container: 0, label: 0, extent, name });
-    }
-    let index = Index::new(vec![String::new()], vec![root.to_owned()], found, skipped.note(root))?;
+        entries.map(entry).collect()
+    } else {
+        let members = tars::files(root, &file)?.into_iter();
+        let wanted = members.filter(|(name, _)| is_wanted(name));
+        wanted.map(|(name, extent)| image(name, extent)).collect()
+    };
+    let notes = skipped.note(root);
+    let mut index = Index::new(vec![String::new()], vec![root.to_owned()], found, notes)?;
+    let names = 0..index.entries.len();
+    index.zipped = names.filter_map(|at| zipped.get(index.name(at)).copied()).collect();
     Ok((index, vec![stamp]))
-}
-
-/// Whether an archive is a zip by its name.
-pub(crate) fn is_zip(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("zip"))
-}
-
-/// The files of a zip: name, and where the entry is from its header on to the end of its content.
-fn of_zip(path: &Path) -> Result<Vec<(String, u64, u64)>, DataError> {
-    let wrong = |why: String| {
-        let file = Location { path: path.to_owned(), member: None };
-        DataError::from(SourceError::Zip { file, why })
-    };
-    let file = File::open(path).map_err(DataError::io(path))?;
-    let mut archive =
-        ZipArchive::new(std::io::BufReader::new(file)).map_err(|error| wrong(error.to_string()))?;
-    let mut members = Vec::with_capacity(archive.len());
-    for number in 0..archive.len() {
-        let entry = archive.by_index_raw(number).map_err(|error| wrong(error.to_string()))?;
-        let name = entry.name().map_err(|error| wrong(error.to_string()))?.into_owned();
-        if !entry.is_file() || !is_image(&name) {
-            continue;
-        }
-        let is_known =
-            matches!(entry.compression(), CompressionMethod::Stored | CompressionMethod::Deflated);
-        if entry.encrypted() || !is_known {
-            return Err(wrong(format!(
-                "`{name}` is encrypted, or compressed otherwise than by deflate"
-            )));
-        }
-        let start = entry.header_start();
-        let content =
-            entry.data_start().ok_or_else(|| wrong(format!("`{name}` has no content")))?;
-        let end = content.checked_add(entry.compressed_size());
-        let length = end.and_then(|end| end.checked_sub(start));
-        members.push((name, start, length.ok_or_else(|| wrong("an entry ends nowhere".into()))?));
-    }
-    Ok(members)
-}
-
-/// Bytes of a zip entry's header before its name.
-const HEADER: usize = 30;
-/// Most bytes that an entry may have, as much as an image file.
-const MOST: u64 = 256 << 20;
-
-/// Turns a zip entry, from its header to the end of its content, into the content.
-pub(crate) fn unzip(entry: &mut Vec<u8>) -> std::io::Result<()> {
-    use std::io::{Error, ErrorKind, Read};
-    let damaged =
-        |why: &str| Error::new(ErrorKind::InvalidData, format!("a damaged zip entry: {why}"));
-    let word = |at: usize| {
-        let bytes = entry.get(at..at + 2).and_then(|bytes| bytes.first_chunk::<2>());
-        bytes.map(|bytes| u16::from_le_bytes(*bytes)).ok_or_else(|| damaged("it is cut short"))
-    };
-    if !entry.starts_with(b"PK\x03\x04") {
-        return Err(damaged("it does not begin with a header"));
-    }
-    let start = HEADER + usize::from(word(26)?) + usize::from(word(28)?);
-    let content = entry.get(start..).ok_or_else(|| damaged("it is cut short"))?;
-    match word(8)? {
-        0 => {
-            entry.drain(..start);
-        }
-        8 => {
-            let mut plain = Vec::new();
-            let inflated = flate2::read::DeflateDecoder::new(content).take(MOST + 1);
-            let length = { inflated }.read_to_end(&mut plain)?;
-            if length as u64 > MOST {
-                return Err(damaged("it is larger than any image"));
-            }
-            *entry = plain;
-        }
-        _ => return Err(damaged("it is compressed otherwise than by deflate")),
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -206,13 +144,6 @@ mod tests {
             ("training_images/a.jpg", false),
         ] {
             assert_eq!(is_in(name, Half::Images, HalfOf::Train), expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn entries_that_are_none_are_errors() {
-        for bytes in [&b""[..], b"PK\x03\x04", b"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", &[0; 64]] {
-            assert!(unzip(&mut bytes.to_vec()).is_err());
         }
     }
 }

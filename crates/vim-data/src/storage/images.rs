@@ -1,17 +1,18 @@
 //! A part of a dataset of files, and how the bytes of its images are read.
 
 use std::collections::VecDeque;
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::{fs::File, os::unix::fs::FileExt};
 
-use super::halves::{is_zip, unzip};
-use super::index::{Extent, Facts, Index, IndexEntry, base_name};
+use super::index::{Extent, Facts, Index, IndexEntry, Known, Verdict, base_name};
 use super::staging::{Staged, Staging};
+use super::zips::Zipped;
 use super::{cache::CachedIndex, layout::Part};
-use crate::dataset::{Class, Dataset, Encoding, Fingerprint, Sample};
+use crate::dataset::{Class, Dataset, Encoding, Fingerprint, OnProgress, Sample, Suspects};
 use crate::error::{DataError, Location, SourceError};
+use crate::input::{InputKind, read_open};
 use crate::statistics::Statistics;
 
 /// The most archives open at a time: there may be more shards than files that a process may have
@@ -80,9 +81,10 @@ impl Images {
         self.cached.part.root()
     }
 
-    /// The index with the labels of these classes.
+    /// The index with the labels of these classes, for images that are stored as they are.
     pub(crate) fn index(&self) -> Index {
         let mut index = self.cached.index.clone();
+        index.zipped.clear();
         index.classes.clone_from(&self.classes);
         for entry in &mut index.entries {
             entry.label = self.labels[entry.label as usize];
@@ -112,7 +114,8 @@ impl Images {
 
     /// Length of the file in bytes, if the index has it; the listing of a folder has none.
     pub fn bytes(&self, index: usize) -> Option<u64> {
-        self.entry(index).extent.map(|extent| u64::from(extent.length))
+        let stored = self.entry(index).extent.map(|extent| extent.length);
+        self.zipped(index).map(|zipped| zipped.bytes).or(stored)
     }
 
     /// What [`verify`](crate::verify) or packing has recorded of an image.
@@ -130,9 +133,9 @@ impl Images {
         matches!(self.cached.part, Part::Pack { .. })
     }
 
-    /// Whether the files are entries of a zip, whose extents begin with a header.
-    fn is_zip(&self) -> bool {
-        matches!(&self.cached.part, Part::Half { root, .. } | Part::Tree { root, .. } if is_zip(root))
+    /// What the zip says of an image's file, if it is in one.
+    fn zipped(&self, index: usize) -> Option<Zipped> {
+        self.cached.index.zipped.get(index).copied()
     }
 
     /// Replaces the content of `into` by the file, and compares its checksum if that is known.
@@ -155,39 +158,49 @@ impl Images {
 
     /// Replaces the content of `into` by the first `most` bytes of the file; gives its whole
     /// length.
+    ///
+    /// Nothing of a file that is larger than any image is read but for such a start.
     pub(crate) fn read_start(
         &self,
         index: usize,
         most: usize,
         into: &mut Vec<u8>,
     ) -> Result<u64, DataError> {
+        let most = most as u64;
+        if into.capacity() as u64 > KEPT {
+            *into = Vec::new(); // one huge file's memory is not kept for all that follow
+        }
         let entry = self.entry(index);
-        let container = entry.container as usize;
-        let read = match entry.extent {
-            Some(extent) if self.is_zip() => {
-                let read = self.read_part(container, extent, into).and_then(|()| unzip(into));
-                read.map(|()| {
-                    let length = into.len() as u64;
-                    into.truncate(most);
-                    length
-                })
+        let read = match (entry.extent, self.bytes(index)) {
+            (Some(extent), Some(length)) => {
+                let container = entry.container as usize;
+                let wanted = length.min(most);
+                let read = match (wanted > InputKind::Image.most_bytes(), self.zipped(index)) {
+                    (true, _) => Err(InputKind::Image.too_large()),
+                    (false, Some(zipped)) => {
+                        let stored = Stored { images: self, container, left: extent };
+                        // Nearly always one read.
+                        let size = extent.length.min(wanted).clamp(1, STORED);
+                        let stored = BufReader::with_capacity(size as usize, stored);
+                        zipped.read(stored, most, into)
+                    }
+                    (false, None) => {
+                        into.resize(wanted as usize, 0);
+                        self.read_part(container, Extent { length: wanted, ..extent }, into)
+                    }
+                };
+                read.map(|()| length)
             }
-            Some(Extent { offset, length }) => {
-                let short = u32::try_from(most).map_or(length, |most| length.min(most));
-                let start = Extent { offset, length: short };
-                self.read_part(container, start, into).map(|()| u64::from(length))
-            }
-            None => self.read_loose(index, most, into),
+            (None, _) | (_, None) => self.read_loose(index, most, into),
         };
         let error = |source| SourceError::Read { file: self.location(index), source }.into();
         read.map_err(error)
     }
 
-    /// Replaces the content of `into` by a part of an archive, or of its copy.
+    /// Fills `into` by a part of an archive, or of its copy.
     ///
     /// A positioned read: threads that share the file do not disturb each other.
-    fn read_part(&self, container: usize, extent: Extent, into: &mut Vec<u8>) -> io::Result<()> {
-        into.resize(extent.length as usize, 0);
+    fn read_part(&self, container: usize, extent: Extent, into: &mut [u8]) -> io::Result<()> {
         if self.copies[container].as_ref().is_some_and(|copy| copy.read(extent, into)) {
             return Ok(());
         }
@@ -196,13 +209,17 @@ impl Images {
 
     /// Replaces the content of `into` by the first `most` bytes of a file in a folder; gives its
     /// length.
-    fn read_loose(&self, index: usize, most: usize, into: &mut Vec<u8>) -> io::Result<u64> {
+    fn read_loose(&self, index: usize, most: u64, into: &mut Vec<u8>) -> io::Result<u64> {
         let file = File::open(self.location(index).path)?;
+        if most > InputKind::Image.most_bytes() {
+            read_open(&file, InputKind::Image, into)?;
+            return Ok(into.len() as u64);
+        }
         into.clear();
-        let read = (&file).take(most as u64).read_to_end(into)?;
+        let read = (&file).take(most).read_to_end(into)? as u64;
         match read == most {
             true => Ok(file.metadata()?.len()),
-            false => Ok(read as u64), // the end was reached
+            false => Ok(read), // the end was reached
         }
     }
 
@@ -220,6 +237,19 @@ impl Images {
         Ok(file)
     }
 
+    /// What is known of the files beside the index.
+    pub(crate) fn known(&self) -> MutexGuard<'_, Known> {
+        self.cached.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps what is known of the files with the index.
+    ///
+    /// # Errors
+    /// If it cannot be written: the file, and why.
+    pub(crate) fn keep_known(&self) -> Result<(), (PathBuf, io::Error)> {
+        self.cached.save()
+    }
+
     /// Records findings and saves them with the index.
     pub(crate) fn record(
         &mut self,
@@ -230,6 +260,28 @@ impl Images {
             (entry.facts, entry.crc32c) = (Some(facts), Some(crc32c));
         }
         self.cached.save().map_err(|(path, source)| DataError::Io { path, source })
+    }
+}
+
+/// Most bytes of a buffer that is used again; nearly all images are shorter.
+const KEPT: u64 = 16 << 20;
+/// Most bytes of a zip's entry that are read at a time.
+const STORED: u64 = 1 << 20;
+
+/// A part of an archive, read on from its start.
+struct Stored<'a> {
+    images: &'a Images,
+    container: usize,
+    left: Extent,
+}
+
+impl Read for Stored<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let length = self.left.length.min(into.len() as u64);
+        let part = Extent { length, ..self.left };
+        self.images.read_part(self.container, part, &mut into[..length as usize])?;
+        self.left = Extent { offset: part.offset + length, length: self.left.length - length };
+        Ok(length as usize)
     }
 }
 
@@ -248,6 +300,14 @@ impl Dataset for Images {
 
     fn label(&self, index: usize) -> Class {
         self.labels[self.entry(index).label as usize]
+    }
+
+    /// Those that a verification found bad: of classes alone no header is read.
+    fn suspects(&self, _workers: usize, _watch: OnProgress<'_>) -> Result<Suspects, DataError> {
+        let is_bad = |&index: &usize| {
+            self.facts(index).is_some_and(|facts| matches!(facts.verdict, Verdict::Bad(_)))
+        };
+        Ok(Suspects { bad: (0..self.len()).filter(is_bad).collect(), ..Suspects::default() })
     }
 
     fn name(&self, index: usize) -> String {

@@ -4,12 +4,14 @@
 //! (`storage::cache`): listing ImageNet's 1.28 million images takes seconds to minutes, reading the
 //! file about a second.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io, time::UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::decode::Header;
+use super::zips::Zipped;
+use crate::decode::{Head, Header};
 use crate::error::{DataError, Location, SourceError};
 
 /// The images of one part of a dataset, ordered by class and name.
@@ -24,6 +26,10 @@ pub(crate) struct Index {
     pub(crate) notes: Vec<String>,
     /// All names in one string: separate strings would double the memory.
     names: String,
+    /// What a zip says of each image; none of other archives and of folders. It is kept beside the
+    /// index, whose encoding is that of packs, too.
+    #[serde(skip)]
+    pub(crate) zipped: Vec<Zipped>,
 }
 
 /// One image.
@@ -63,11 +69,21 @@ pub enum Verdict {
     Bad(String),
 }
 
+/// What is known of the files of an index beside it, as far as somebody has looked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Known {
+    /// What the head of each file says; `None` where none was looked at or could be read. Empty if
+    /// none was looked at.
+    pub(crate) heads: Vec<Option<Head>>,
+    /// Images that a verification found bad together with what belongs to them, ascending.
+    pub(crate) bad: BTreeSet<u32>,
+}
+
 /// A contiguous part of an archive, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Extent {
     pub(crate) offset: u64,
-    pub(crate) length: u32,
+    pub(crate) length: u64,
 }
 
 impl Index {
@@ -98,7 +114,7 @@ impl Index {
                 IndexEntry { container, label, extent, name_end, crc32c: None, facts: None }
             })
             .collect();
-        Ok(Self { classes, containers, entries, notes, names })
+        Ok(Self { classes, containers, entries, notes, names, zipped: Vec::new() })
     }
 
     /// Path of an image inside its container.
@@ -203,7 +219,49 @@ pub(crate) fn is_image(name: &str) -> bool {
     extension.is_some_and(|ours| EXTENSIONS.iter().any(|known| ours.eq_ignore_ascii_case(known)))
 }
 
-/// Whether the last part of a path begins with a dot.
+/// Names that file systems, file managers and network disks give to what is no data of anybody's,
+/// such as thumbnails and deleted files.
+const NO_DATA: [&str; 8] = [
+    "#recycle",
+    "#snapshot",
+    "$RECYCLE.BIN",
+    "@Recycle",
+    "@eaDir",
+    "System Volume Information",
+    "__MACOSX",
+    "lost+found",
+];
+
+/// Whether a path is no data by its name: a part of it begins with a dot, or is one of [`NO_DATA`].
+///
+/// One rule for folders and archives, so that an image has the same number in both.
 pub(crate) fn is_hidden(name: &str) -> bool {
-    base_name(name).starts_with('.')
+    name.split('/').any(|part| {
+        let is_way = matches!(part, "." | "..");
+        (part.starts_with('.') && !is_way) || NO_DATA.contains(&part)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_part_of_a_path_hides_it() {
+        for (name, expected) in [
+            ("n01/x.JPEG", false),
+            ("./n01/x.JPEG", false),
+            ("../n01/x.v2.JPEG", false),
+            ("n01.tar/x.JPEG", false),
+            ("n01/._x.JPEG", true),
+            (".ipynb_checkpoints/x.JPEG", true),
+            ("train/.Trashes/n01/x.JPEG", true),
+            ("n01/@eaDir/x.JPEG/SYNOPHOTO_THUMB_M.jpg", true),
+            ("__MACOSX/n01/x.JPEG", true),
+            ("lost+found", true),
+            ("lost+found.jpg", false),
+        ] {
+            assert_eq!(is_hidden(name), expected, "{name}");
+        }
+    }
 }

@@ -1,11 +1,11 @@
 //! Lists of the classes of images that lie in no folder of a class.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::index::base_name;
 use crate::error::{DataError, SourceError};
+use crate::input::{InputKind, read_text};
 
 /// A list as read.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ enum Lines {
 impl List {
     /// Reads a list of one class a line, or Kaggle's `ImageId,PredictionString` table.
     pub(crate) fn read(path: &Path) -> Result<Self, DataError> {
-        let text = fs::read_to_string(path).map_err(DataError::io(path))?;
+        let text = read_text(path, InputKind::Classes).map_err(DataError::io(path))?;
         let wrong = |line: usize, what: &str| SourceError::ListLine {
             list: path.to_owned(),
             line: line + 1,

@@ -1,8 +1,10 @@
 //! Access to image files in folders, archives and packs, and their copies on the node's disk.
 
 pub(crate) mod cache;
+pub(crate) mod each;
 mod folder;
 pub(crate) mod halves;
+pub(crate) mod heads;
 pub(crate) mod images;
 pub(crate) mod index;
 mod labels;
@@ -10,6 +12,7 @@ pub(crate) mod layout;
 pub(crate) mod pack;
 pub(crate) mod staging;
 mod tars;
+pub(crate) mod zips;
 
 use std::{env, path::PathBuf};
 

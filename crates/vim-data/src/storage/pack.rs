@@ -10,15 +10,19 @@
 //!
 //! The bytes depend on the images, their order and the options, and on nothing else.
 
-use std::fs::{self, File};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{sync::mpsc, thread};
 
 use rayon::prelude::*;
 use serde::Serialize;
 use tar::{Builder, Header};
+use tempfile::TempDir;
 
 use crate::dataset::{Dataset, Fingerprint, OnProgress, Progress};
 use crate::error::{DataError, SourceError};
@@ -81,29 +85,27 @@ pub struct ShardReport {
 
 /// Copies all images of `source` into a new folder, as they are.
 ///
-/// It is written under another name and renamed at the end: a pack is complete or absent.
+/// It is written under another name and renamed at the end: a pack is complete or absent. What a
+/// process that was killed left is for [`remove_abandoned`]. Ends soon after `is_stopped` says so.
 ///
 /// # Errors
-/// If `folder` exists, an image cannot be read, or the disk is full.
+/// If `folder` exists, an image cannot be read, the disk is full, or it was stopped.
 pub fn pack(
     source: &Images,
     folder: &Path,
     options: PackOptions,
     watch: OnProgress<'_>,
+    is_stopped: &(dyn Fn() -> bool + Sync),
 ) -> Result<PackReport, DataError> {
     if folder.exists() {
         return Err(SourceError::Exists(folder.to_owned()).into());
     }
-    let name = folder.file_name().unwrap_or_default().to_string_lossy();
-    let parent =
-        folder.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."));
-    fs::create_dir_all(parent).map_err(DataError::io(parent))?;
-    let temporary = tempfile::Builder::new()
-        .prefix(&format!(".{name}.partial-"))
-        .tempdir_in(parent)
-        .map_err(DataError::io(parent))?;
+    let io = DataError::write(folder);
+    fs::create_dir_all(parent(folder)).map_err(&io)?;
+    let (temporary, lock) = new_partial(folder).map_err(&io)?;
 
-    let (index, shards) = write_shards(source, temporary.path(), options, watch)?;
+    let target = Target { folder, temporary: temporary.path(), is_stopped };
+    let (index, shards) = write_shards(source, target, options, watch)?;
     let lengths = shards.iter().map(|shard| shard.bytes).collect();
     let report = PackReport {
         version: 1,
@@ -113,21 +115,118 @@ pub fn pack(
         shards,
         classes: source.class_names().to_vec(),
     };
-    let io = DataError::io(temporary.path());
     let summary = serde_json::to_vec_pretty(&report).map_err(|error| io(error.into()))?;
     fs::write(temporary.path().join(SUMMARY), summary).map_err(&io)?;
-    cache::write(&temporary.path().join(PACK_INDEX), &PackIndex { index, lengths }).map_err(&io)?;
+    let content = PackIndex { index, lengths };
+    cache::write(&temporary.path().join(PACK_INDEX), cache::OF_PACKS, &content).map_err(&io)?;
     // Lets others read the folder: temporary folders are private.
     fs::set_permissions(temporary.path(), fs::Permissions::from_mode(0o755)).map_err(&io)?;
-    fs::rename(temporary.path(), folder).map_err(DataError::io(folder))?;
-    // The folder was renamed: nothing is left to delete.
+    fs::rename(temporary.path(), folder).map_err(&io)?;
+    // The folder was renamed: nothing is left to delete, and nobody else looks at it.
     let _ = temporary.keep();
+    drop(lock);
+    let _ = fs::remove_file(folder.join(LOCK));
     Ok(report)
+}
+
+/// The folder that holds `folder`.
+fn parent(folder: &Path) -> &Path {
+    folder.parent().filter(|parent| *parent != Path::new("")).unwrap_or(Path::new("."))
+}
+
+/// A file in a partial folder, locked by the process that writes there.
+const LOCK: &str = ".lock";
+/// How old a partial folder without such a file must be: it may have been made just now.
+const OLD: Duration = Duration::from_secs(24 * 3600);
+
+/// What the names of the folders begin with in which the pack `folder` is written.
+fn partial_prefix(folder: &Path) -> OsString {
+    let name = folder.file_name().unwrap_or_default();
+    [OsStr::new("."), name, OsStr::new(".partial-")].into_iter().collect()
+}
+
+/// A new folder beside `folder` to write it in, and its lock.
+fn new_partial(folder: &Path) -> io::Result<(TempDir, File)> {
+    let prefix = partial_prefix(folder);
+    loop {
+        let temporary = tempfile::Builder::new().prefix(&prefix).tempdir_in(parent(folder))?;
+        let path = temporary.path().join(LOCK);
+        let lock = match File::create_new(&path) {
+            // Another process took it for an abandoned one.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            created => created?,
+        };
+        match lock.try_lock() {
+            Ok(()) if path.exists() => return Ok((temporary, lock)),
+            Ok(()) | Err(TryLockError::WouldBlock) => {}
+            // A file system without locks: nobody can tell, so nobody removes it.
+            Err(TryLockError::Error(_)) => return Ok((temporary, lock)),
+        }
+    }
+}
+
+/// The lock of the partial folder `path`, if no process writes there any more, as far as that can
+/// be told.
+fn abandoned(path: &Path) -> io::Result<Option<File>> {
+    match File::options().append(true).open(path.join(LOCK)) {
+        Ok(lock) => Ok(lock.try_lock().is_ok().then_some(lock)),
+        // Of an earlier version.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let folder = File::open(path)?;
+            let age = folder.metadata()?.modified()?.elapsed().unwrap_or_default();
+            Ok((age > OLD).then_some(folder))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes what processes that were killed have left of the pack `folder`; gives their paths.
+///
+/// # Errors
+/// If something cannot be removed.
+pub fn remove_abandoned(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let prefix = partial_prefix(folder);
+    let Ok(entries) = fs::read_dir(parent(folder)) else { return Ok(Vec::new()) };
+    let mut removed = Vec::new();
+    for entry in entries.flatten() {
+        let is_partial = entry.file_name().as_bytes().starts_with(prefix.as_bytes());
+        let path = entry.path();
+        if !is_partial || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        let Ok(Some(_lock)) = abandoned(&path) else { continue };
+        match fs::remove_dir_all(&path) {
+            Ok(()) => removed.push(path),
+            // Another process was faster.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(DataError::Write { path, source }),
+        }
+    }
+    Ok(removed)
+}
+
+/// Where the shards of a pack go.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    /// The pack.
+    folder: &'a Path,
+    /// What it is called until it is complete.
+    temporary: &'a Path,
+    is_stopped: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Target<'_> {
+    fn check(&self) -> Result<(), DataError> {
+        match (self.is_stopped)() {
+            true => Err(SourceError::Stopped(self.folder.to_owned()).into()),
+            false => Ok(()),
+        }
+    }
 }
 
 fn write_shards(
     source: &Images,
-    folder: &Path,
+    target: Target<'_>,
     options: PackOptions,
     watch: OnProgress<'_>,
 ) -> Result<(Index, Vec<ShardReport>), DataError> {
@@ -138,8 +237,9 @@ fn write_shards(
     // The images and their order are the source's; only the locations change.
     let mut index = source.index();
     let (limit, begun) = (options.shard_bytes, vec![]);
+    let folder = target.temporary;
     let mut shards = Shards { folder, limit, open: None, position: 0, begun };
-    let io = DataError::io(folder);
+    let io = DataError::write(target.folder);
     let mut progress = Progress { images: 0, total: order.len(), bytes: 0 };
     thread::scope(|scope| {
         let (send, receive) = mpsc::sync_channel(1);
@@ -147,6 +247,7 @@ fn write_shards(
             let send = send; // dropped with the thread, which ends the loop below
             for chunk in order.chunks(CHUNK) {
                 let read = |&index: &usize| {
+                    target.check()?;
                     let mut image = Vec::new();
                     source.read_file(index, &mut image).map(|()| (index, image))
                 };
@@ -159,6 +260,7 @@ fn write_shards(
         });
         for images in receive {
             for (number, image) in images? {
+                target.check()?;
                 let (container, extent) =
                     shards.add(number, source.label(number), &image).map_err(&io)?;
                 let entry = &mut index.entries[number];
@@ -171,6 +273,7 @@ fn write_shards(
         }
         Ok::<(), DataError>(())
     })?;
+    target.check()?;
     shards.close().map_err(&io)?;
     index.containers = shards.begun.iter().map(|shard| shard.name.clone()).collect();
     index.notes.clear();
@@ -198,7 +301,7 @@ impl Shards<'_> {
         if self.position > 0 && self.position + bytes > self.limit {
             self.close()?;
         }
-        let length = u32::try_from(image.len()).map_err(io::Error::other)?;
+        let length = image.len() as u64;
         // A file that is no image gets the commonest extension.
         let extension = ImageKind::of(image).unwrap_or(ImageKind::Jpeg).extensions()[0];
         let shard = self.shard()?;

@@ -180,7 +180,7 @@ impl Staged {
     ///
     /// A copy that fails to be read is not used again: the source has the same bytes.
     pub(crate) fn read(&self, extent: Extent, into: &mut [u8]) -> bool {
-        let end = extent.offset.saturating_add(u64::from(extent.length));
+        let end = extent.offset.saturating_add(extent.length);
         if self.ready.load(Ordering::Acquire) < end {
             return false;
         }
@@ -320,7 +320,7 @@ mod tests {
         let staged = Staged::new(&source, folder.path()).unwrap();
         let read = |offset, length| {
             let mut bytes = vec![0; length];
-            let extent = Extent { offset, length: length as u32 };
+            let extent = Extent { offset, length: length as u64 };
             staged.read(extent, &mut bytes).then_some(bytes)
         };
         assert_eq!(read(0, 1), None);

@@ -154,6 +154,29 @@ def sixteen_bit(image):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
+def adobe(jpeg, transform):
+    """With Adobe's segment, which says what the channels are, in place of JFIF's or with another code."""
+    at = jpeg.find(b"\xff\xee")
+    if at < 0:
+        assert jpeg[2:4] == b"\xff\xe0" and jpeg[5] == 16
+        return jpeg[:2] + b"\xff\xee\0\x0eAdobe\0d\0\0\0\0" + bytes([transform]) + jpeg[20:]
+    return jpeg[: at + 15] + bytes([transform]) + jpeg[at + 16 :]
+
+
+def ycck(image):
+    """As CMYK whose first three channels are luma and chroma: Adobe's code 2 then says so."""
+    rgb, black = image.convert("YCbCr"), Image.fromarray((np.mgrid[:75, :101][0] * 2 + 90).astype(np.uint8))
+    channels = [255 - np.asarray(channel) for channel in (*rgb.split(), black)]  # stored inverted
+    return Image.merge("CMYK", [Image.fromarray(channel) for channel in channels])
+
+
+def between(jpeg):
+    """With bytes that belong to nothing before a table, and another after it."""
+    at = jpeg.find(b"\xff\xdb")
+    end = at + 2 + int.from_bytes(jpeg[at + 2 : at + 4], "big")
+    return jpeg[:at] + b"\0 junk \xff\0" + jpeg[at:end] + b"\0" + jpeg[end:]
+
+
 def files():
     image = picture(75, 101)
     jpeg = saved(image, "JPEG", quality=90, subsampling=0)
@@ -168,6 +191,11 @@ def files():
         "progressive.jpg": saved(image, "JPEG", quality=90, subsampling=2, progressive=True),
         "gray.jpg": saved(image.convert("L"), "JPEG", quality=90),
         "cmyk.jpg": saved(image.convert("CMYK"), "JPEG", quality=90),
+        "ycck.jpg": adobe(saved(ycck(image), "JPEG", quality=60), 2),
+        "ycck_420.jpg": adobe(saved(ycck(image), "JPEG", quality=80, subsampling=2), 2),
+        "ycck_progressive.jpg": adobe(saved(ycck(image), "JPEG", quality=50, progressive=True), 2),
+        "adobe_rgb.jpg": adobe(saved(image, "JPEG", quality=80, subsampling=0), 0),
+        "between.jpg": between(saved(image, "JPEG", quality=80)),
         "exif6.jpg": saved(image, "JPEG", quality=90, exif=exif(6)),
         "exif_bad.jpg": saved(image, "JPEG", quality=90, exif=exif(6)[:-9]),
         "trailing.jpg": jpeg + bytes(500),

@@ -154,8 +154,8 @@ fn damaged_annotations_are_named() {
     let text = truths().to_string();
     for (bad, why) in [
         (text[..text.len() / 2].to_owned(), "EOF while parsing"),
-        ("[]".to_owned(), "no `images`"),
-        ("[1]".to_owned(), "invalid type: integer `1`"),
+        ("[]".to_owned(), "it is a list, as of detections"),
+        ("1".to_owned(), "invalid type: integer `1`"),
         ("{}".to_owned(), "no `images`"),
         (with(truths(), "/categories", json!([])), "no `categories`"),
         (with(truths(), "/images/1/id", json!(3)), "image 3 twice"),
@@ -164,27 +164,130 @@ fn damaged_annotations_are_named() {
         (with(truths(), "/annotations/3/id", json!(1)), "annotation 1 twice"),
         (with(truths(), "/annotations/2/image_id", json!(4)), "annotation 3 is of image 4"),
         (with(truths(), "/annotations/2/category_id", json!(1)), "of category 1, which"),
-        (with(truths(), "/annotations/0/bbox", Value::Null), "annotation 1 of image 3 has no"),
-        (with(truths(), "/annotations/0/bbox", json!([1, 2, 3])), "invalid length 3"),
+        (with(truths(), "/images/1/width", json!("wide")), "`images[1].width`: invalid value"),
+        (with(truths(), "/annotations/2/area", json!([])), "`annotations[2].area`: invalid type"),
+        (
+            with(truths(), "/annotations/0/bbox", json!([1, 2, 3])),
+            "`annotations[0].bbox`: invalid length 3",
+        ),
     ] {
         let error = read(&bad, "[]").unwrap_err().to_string();
         assert!(error.contains(why) && error.contains("truths.json"), "{error}");
     }
 }
 
+/// The second object's detection is neither right nor wrong, and the second object is not missed.
 #[test]
-fn masks_of_the_truth_are_looked_at_when_they_are_compared() {
+fn truths_without_a_usable_mask_count_for_boxes_alone() {
     let mask = "/annotations/1/segmentation";
+    let (sound, found) = read(&truths().to_string(), &detections().to_string()).unwrap();
+    let numbers = |truths: &CocoAnnotations, found: &CocoDetections, kind| {
+        let scores = CocoEvaluation::new(truths, found, kind).unwrap().scores();
+        (scores.numbers, scores.unusable)
+    };
+    let (of_boxes, nothing) = numbers(&sound, &found, CocoKind::Bbox);
+    assert_eq!((nothing.left_out, nothing.ignored, nothing.detail), (0, 0, None));
+    let zigzag: Vec<u32> = (0..20_000).flat_map(|at| [at % 2 * SIDE, at % SIDE]).collect();
     for (bad, why) in [
-        (json!([[1, 2, 3, 4]]), "annotation 2 of image 3 has a polygon of 4 numbers"),
-        (json!({ "size": [5, 5], "counts": "i0" }), "annotation 2 of image 3 has a mask of 5 × 5"),
+        (Value::Null, "annotation 2 of image 3, which has no mask"),
+        (json!([]), "annotation 2 of image 3, which has no mask"),
+        (json!([[1, 2, 3, 4]]), "annotation 2 of image 3, which has a polygon of 4 numbers"),
+        (json!([zigzag]), "outlines run over 2"),
+        (json!({ "size": [5, 5], "counts": "i0" }), "has a mask of 5 × 5"),
         (json!({ "size": [100, 100], "counts": "i0!" }), "cannot be decoded"),
         (json!({ "size": [100, 100], "counts": [3, 4] }), "cover 7 of the image's 10000 pixels"),
     ] {
-        let (truths, found) = read(&with(truths(), mask, bad), "[]").unwrap();
-        let error = CocoEvaluation::new(&truths, &found, CocoKind::Segm).unwrap_err().to_string();
-        assert!(error.contains(why), "{error}");
+        let (truths, _) = read(&with(truths(), mask, bad), "[]").unwrap();
+        assert_eq!(numbers(&truths, &found, CocoKind::Bbox).0, of_boxes, "{why}");
+        let (numbers, unusable) = numbers(&truths, &found, CocoKind::Segm);
+        assert_eq!((unusable.left_out, unusable.ignored), (0, 1), "{why}");
+        assert!(unusable.detail.as_ref().unwrap().contains(why), "{why}: {unusable:?}");
+        // One of two is found, before the first mistake.
+        assert!((numbers[0].unwrap() - 51.0 / 101.0).abs() < 1e-12, "{why}: {numbers:?}");
+        assert!((numbers[8].unwrap() - 0.5).abs() < 1e-12, "{why}: {numbers:?}");
     }
+}
+
+#[test]
+fn truths_without_a_usable_box_are_left_out() {
+    let infinite = truths().to_string().replacen("[10,10,20,20]", "[Infinity,10,20,20]", 1);
+    for (bad, why) in [
+        (with(truths(), "/annotations/0/bbox", Value::Null), "has no `bbox`"),
+        (with(truths(), "/annotations/0/bbox", json!([])), "has no `bbox`"),
+        (with(truths(), "/annotations/0/bbox/2", json!(-1)), "no side negative"),
+        (infinite, "has the box [inf, "),
+    ] {
+        let (truths, found) = read(&bad, &detections().to_string()).unwrap();
+        for kind in [CocoKind::Bbox, CocoKind::Segm] {
+            let scores = CocoEvaluation::new(&truths, &found, kind).unwrap().scores();
+            assert_eq!((scores.unusable.left_out, scores.unusable.ignored), (1, 0), "{why}");
+            assert_eq!(scores.classes[0].objects, 2, "{why}");
+            let detail = scores.unusable.detail.unwrap();
+            assert!(detail.contains("annotation 1 of image 3") && detail.contains(why), "{detail}");
+        }
+    }
+}
+
+#[test]
+fn most_objects_of_a_file_must_be_usable() {
+    let mut bad = truths();
+    for at in 0..3 {
+        bad["annotations"][at]["segmentation"] = if at == 0 { json!([[1, 2]]) } else { json!([]) };
+    }
+    let (truths, found) = read(&bad.to_string(), "[]").unwrap();
+    assert!(CocoEvaluation::new(&truths, &found, CocoKind::Bbox).is_ok());
+    let error = CocoEvaluation::new(&truths, &found, CocoKind::Segm).unwrap_err().to_string();
+    let why = "3 of its 4 objects cannot be used (no mask: 2, a polygon that is none: 1; the first \
+               is annotation 1 of image 3";
+    assert!(error.contains(why), "{error}");
+}
+
+/// As exports of labelling tools have them: what is not used is of any type, numbers are text.
+#[test]
+fn files_of_other_programs_give_the_same_numbers() {
+    let (sound, found) = read(&truths().to_string(), &detections().to_string()).unwrap();
+    let numbers = |truths: &CocoAnnotations, found: &CocoDetections, kind| {
+        CocoEvaluation::new(truths, found, kind).unwrap().scores().numbers
+    };
+    let mut odd = truths();
+    odd["info"] = json!({ "year": "2020", "version": 1.0 });
+    odd["licenses"] = Value::Null;
+    odd["images"][0]["license"] = json!("1");
+    odd["images"][0]["id"] = json!("3");
+    odd["images"][1]["height"] = json!(100.0);
+    for one in odd["annotations"].as_array_mut().unwrap() {
+        one.as_object_mut().unwrap().remove("id");
+        one["iscrowd"] = json!(one["iscrowd"] == json!(1));
+        one["category_id"] = json!("44");
+        one["keypoints"] = json!("none");
+    }
+    let text = odd.to_string().replace("\"none\"", "NaN");
+    let (truths, _) = read(&format!("\u{feff}{text}"), "[]").unwrap();
+    let [note] = truths.notes() else { panic!("{:?}", truths.notes()) };
+    assert!(note.ends_with("4 annotations have no `id` and are numbered from 1 on"), "{note}");
+    let mut loose = detections();
+    for one in loose.as_array_mut().unwrap() {
+        one["image_id"] = json!(one["image_id"].to_string());
+        one["score"] = json!(one["score"].to_string());
+    }
+    let (_, loose) = read(&text, &json!({ "annotations": loose, "info": 3 }).to_string()).unwrap();
+    for kind in [CocoKind::Bbox, CocoKind::Segm] {
+        assert_eq!(numbers(&truths, &loose, kind), numbers(&sound, &found, kind));
+    }
+    assert!(sound.notes().is_empty());
+    let infinite = truths_text("\"area\":400", "\"area\":-Infinity");
+    let (truths, _) = read(&infinite, "[]").unwrap();
+    let [note] = truths.notes() else { panic!("{:?}", truths.notes()) };
+    let why = "2 annotations have an `area` that is no finite number, the first is -inf of \
+               `annotations[0]`";
+    assert!(note.contains(why), "{note}");
+}
+
+/// The truths with one text in the place of another.
+fn truths_text(from: &str, to: &str) -> String {
+    let text = truths().to_string();
+    assert!(text.contains(from), "{text}");
+    text.replace(from, to)
 }
 
 #[test]
@@ -192,7 +295,8 @@ fn damaged_detections_are_named() {
     let text = detections().to_string();
     for (bad, why) in [
         (text[..text.len() / 2].to_owned(), "EOF while parsing"),
-        (text.replace("0.7", "NaN"), "expected value"),
+        (text.replace("0.7", "NaN"), "detection 2 (from 0) has the score NaN"),
+        (with(detections(), "/2/score", json!("high")), "`[2].score`: invalid value"),
         (with(detections(), "/2/image_id", json!(4)), "detection 2 (from 0) is of image 4"),
         (with(detections(), "/2/category_id", json!(1)), "detection 2 (from 0) is of category 1"),
         (with(detections(), "/1/score", Value::Null), "detection 1 (from 0) has no score"),

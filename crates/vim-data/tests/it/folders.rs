@@ -86,9 +86,11 @@ fn kaggles_layout_is_found_from_its_root_and_from_inside() {
         let stem = name.trim_end_matches(".JPEG");
         list.push_str(&format!("{stem},{class} 85 1 499 272 {class} 1 2 3 4 \n"));
     }
-    fs::write(root.path().join("LOC_val_solution.csv"), list).unwrap();
-    for path in [root.path(), &root.path().join("ILSVRC"), &inner] {
-        check(&config(path));
+    for text in [&list, &format!("\u{feff}{list}")] {
+        fs::write(root.path().join("LOC_val_solution.csv"), text).unwrap();
+        for path in [root.path(), &root.path().join("ILSVRC"), &inner] {
+            check(&config(path));
+        }
     }
 }
 
@@ -111,6 +113,7 @@ fn flat(list: &str) -> (tempfile::TempDir, DataConfig) {
 fn one_folder_with_a_list_is_read_in_the_order_of_the_classes() {
     check(&flat(VAL_LIST).1);
     check(&flat(&VAL_LIST.replace('\n', "\r\n")).1);
+    check(&flat(&format!("\u{feff}{VAL_LIST}")).1);
 }
 
 #[test]

@@ -132,7 +132,8 @@ fn a_packs_own_checksums_stay() {
     let target = tempfile::tempdir().unwrap();
     let source = open_images(&config(root.path()), &EnvPaths::default()).unwrap();
     for (part, images) in [("train", &source.train), ("val", &source.val)] {
-        pack(images, &target.path().join(part), PackOptions::default(), &|_| {}).unwrap();
+        pack(images, &target.path().join(part), PackOptions::default(), &|_| {}, &|| false)
+            .unwrap();
     }
     let again = VerifyOptions { again: true, ..OPTIONS };
     let whole = check(&mut images(target.path()), again);
@@ -155,7 +156,8 @@ fn facts_travel_with_a_pack() {
     let mut source = images(root.path());
     check(&mut source, OPTIONS);
     let target = tempfile::tempdir().unwrap();
-    pack(&source, &target.path().join("train"), PackOptions::default(), &|_| {}).unwrap();
+    pack(&source, &target.path().join("train"), PackOptions::default(), &|_| {}, &|| false)
+        .unwrap();
     let val_path = Some(root.path().join("val"));
     let config = DataConfig { val_path, ..config(target.path().join("train")) };
     let packed = open_images(&config, &EnvPaths::default()).unwrap().train;

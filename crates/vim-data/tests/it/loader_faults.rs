@@ -1,11 +1,12 @@
 //! What a loader does when something goes wrong or is left unfinished.
 
+use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vim_data::{AugmentPreset, Batch, Class, DataError, Loader, LoaderConfig, Recipe};
+use vim_data::{AugmentPreset, Batch, Class, DataError, Loader, LoaderConfig, OnBad, Recipe};
 
 use crate::fixture::shapes;
 use crate::memory::Memory;
@@ -43,6 +44,31 @@ fn an_error_comes_at_its_place_and_ends_the_epoch() {
             Err(DataError::BadImage { name, reason })
                 if name == "image 57" && reason.contains("the disk is away")
         ));
+    }
+}
+
+/// What cannot get better is read once at a visit, and nobody waits for it.
+#[test]
+fn a_damaged_file_is_read_once() {
+    for kind in [ErrorKind::InvalidData, ErrorKind::FileTooLarge, ErrorKind::UnexpectedEof] {
+        for (workers, readers) in [(1, 1), (3, 2)] {
+            let images = Memory { failure: kind, ..Memory::files(20) };
+            images.failures[7].store(u32::MAX, Ordering::SeqCst);
+            let reads = Arc::clone(&images.reads);
+            let config = LoaderConfig::evaluation(5, [8, 8], workers, 0.875);
+            let config = LoaderConfig { readers, on_bad: OnBad::CountAsWrong, ..config };
+            let loader = Loader::new(images.split(), config).unwrap();
+            let mut batches = loader.batches(0..8);
+            let begun = Instant::now();
+            let unread: Vec<_> = batches.by_ref().map(|batch| batch.unwrap().unread).collect();
+            let none = Vec::new();
+            assert_eq!(unread[..3], [none.clone(), vec![2], none]);
+            assert_eq!((unread.len(), reads.load(Ordering::SeqCst)), (8, 40), "two epochs");
+            let bad = batches.take_bad();
+            assert!(bad.len() == 2 && bad[0].reason.contains("the disk is away"), "{bad:?}");
+            // One that may get better is waited for twice: 2.2 s each time.
+            assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        }
     }
 }
 

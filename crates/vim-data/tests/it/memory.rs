@@ -19,13 +19,16 @@ pub(crate) struct Memory {
     pub(crate) panic_at: Option<usize>,
     /// By index: failures still to come.
     pub(crate) failures: Vec<AtomicU32>,
+    /// What they are.
+    pub(crate) failure: io::ErrorKind,
 }
 
 impl Memory {
     fn new(images: Vec<Vec<u8>>, encoding: Encoding) -> Self {
         let failures = images.iter().map(|_| AtomicU32::new(0)).collect();
         let (reads, delay) = (Arc::default(), Duration::ZERO);
-        Self { images, encoding, reads, delay, panic_at: None, failures }
+        let failure = io::ErrorKind::Other;
+        Self { images, encoding, reads, delay, panic_at: None, failures, failure }
     }
 
     /// A thousand images of one pixel.
@@ -83,7 +86,7 @@ impl Dataset for Memory {
         let count_down = |left: u32| left.checked_sub(1);
         let failures = &self.failures[index];
         if failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count_down).is_ok() {
-            let source = io::Error::other("the disk is away");
+            let source = io::Error::new(self.failure, "the disk is away");
             return Err(DataError::Io { path: "disk".into(), source });
         }
         into.image.clone_from(&self.images[index]);

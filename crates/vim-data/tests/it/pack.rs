@@ -1,8 +1,15 @@
 //! Packs: the same images in a few files.
 
-use std::{fs, io::Read, path::Path, sync::Mutex};
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use vim_data::{DataConfig, EnvPaths, Images, PackOptions, PackReport, Sources, open_images, pack};
+use vim_data::{
+    DataConfig, DataError, EnvPaths, Images, PackOptions, PackReport, Sources, open_images, pack,
+    remove_abandoned,
+};
 
 use crate::trees::{check, config, open, published, refusal, train, unpacked, val};
 
@@ -11,7 +18,7 @@ fn sources(config: &DataConfig) -> Sources<Images> {
 }
 
 fn write(source: &Images, folder: &Path, options: PackOptions) -> PackReport {
-    pack(source, folder, options, &|_| {}).unwrap()
+    pack(source, folder, options, &|_| {}, &|| false).unwrap()
 }
 
 /// Small shards: a few images each.
@@ -39,6 +46,9 @@ fn a_pack_reads_like_its_source() {
             assert_eq!(splits.train.dataset().fingerprint(), expected);
             assert_eq!(report.fingerprint, expected);
             assert_eq!(report.images, 12);
+            // Packs that are there stay readable: another version would need them all made again.
+            let index = fs::read(target.path().join("train/pack.index")).unwrap();
+            assert_eq!(index[8..12], 1_u32.to_le_bytes());
             let bytes: u64 = report.shards.iter().map(|shard| shard.bytes).sum();
             assert!((options == PackOptions::default()) == (report.shards.len() == 1));
             // 1024 bytes end every shard.
@@ -126,14 +136,72 @@ fn a_pack_is_whole_or_not_there() {
     let Sources { train, .. } = sources(&config(root.path()));
     let folder = target.path().join("deep/train");
     fs::remove_file(root.path().join("train/n03/n03_x.JPEG")).unwrap();
-    let message = pack(&train, &folder, OPTIONS, &|_| {}).unwrap_err().to_string();
+    let message = pack(&train, &folder, OPTIONS, &|_| {}, &|| false).unwrap_err().to_string();
     assert!(message.contains("n03_x.JPEG"), "{message}");
     assert!(!folder.exists());
     assert_eq!(fs::read_dir(folder.parent().unwrap()).unwrap().count(), 0, "nothing is left");
 
     fs::create_dir_all(&folder).unwrap();
-    let message = pack(&train, &folder, OPTIONS, &|_| {}).unwrap_err().to_string();
+    let message = pack(&train, &folder, OPTIONS, &|_| {}, &|| false).unwrap_err().to_string();
     assert!(message.contains("it is there already"), "{message}");
+}
+
+#[test]
+fn a_pack_that_is_stopped_leaves_nothing() {
+    let root = unpacked();
+    let target = tempfile::tempdir().unwrap();
+    let Sources { train, .. } = sources(&config(root.path()));
+    for after in 0..20 {
+        let asked = AtomicUsize::new(0);
+        let is_stopped = || asked.fetch_add(1, Ordering::Relaxed) >= after;
+        let stopped = pack(&train, &target.path().join("x"), OPTIONS, &|_| {}, &is_stopped);
+        let message = stopped.unwrap_err().to_string();
+        assert!(message.ends_with("interrupted; nothing is left of it"), "{message}");
+        assert_eq!(fs::read_dir(target.path()).unwrap().count(), 0);
+    }
+    write(&train, &target.path().join("x"), OPTIONS);
+    assert!(!target.path().join("x/.lock").exists());
+}
+
+#[test]
+fn what_no_process_writes_any_more_is_removed() {
+    let target = tempfile::tempdir().unwrap();
+    let at = |name: &str| target.path().join(name);
+    let partial = |name: &str, has_lock: bool| {
+        fs::create_dir(at(name)).unwrap();
+        fs::write(at(name).join("shard-000000.tar"), "bytes").unwrap();
+        has_lock.then(|| File::create(at(name).join(".lock")).unwrap())
+    };
+    let held = partial(".train.partial-held", true).unwrap();
+    held.lock().unwrap();
+    drop(partial(".train.partial-left", true));
+    drop(partial(".val.partial-others", true));
+    // It may have been made just now, by a process that has yet to lock it.
+    partial(".train.partial-new", false);
+    partial(".train.partial-old", false);
+    let before = std::time::SystemTime::now() - std::time::Duration::from_secs(48 * 3600);
+    File::open(at(".train.partial-old")).unwrap().set_modified(before).unwrap();
+    fs::create_dir(at("train.partial-mine")).unwrap();
+    fs::write(at(".train.partial-file"), "mine").unwrap();
+
+    let mut removed = remove_abandoned(&at("train")).unwrap();
+    removed.sort();
+    assert_eq!(removed, [at(".train.partial-left"), at(".train.partial-old")]);
+    assert_eq!(fs::read_dir(target.path()).unwrap().count(), 5);
+    assert!(removed.iter().all(|path| !path.exists()));
+    drop(held);
+    assert_eq!(remove_abandoned(&at("train")).unwrap(), [at(".train.partial-held")]);
+    assert!(remove_abandoned(Path::new("/nowhere/train")).unwrap().is_empty());
+}
+
+#[test]
+fn what_cannot_be_written_is_said() {
+    let root = unpacked();
+    let Sources { train, .. } = sources(&config(root.path()));
+    let folder = Path::new("/proc/pack/train");
+    let error = pack(&train, folder, OPTIONS, &|_| {}, &|| false).unwrap_err();
+    assert!(matches!(error, DataError::Write { .. }), "{error}");
+    assert!(error.to_string().starts_with("write `/proc/pack/train`: "), "{error}");
 }
 
 #[test]
@@ -171,6 +239,6 @@ fn progress_counts_every_image() {
     let watch = |progress: vim_data::Progress| {
         seen.lock().unwrap().push((progress.images, progress.total));
     };
-    pack(&train, &target.path().join("x"), OPTIONS, &watch).unwrap();
+    pack(&train, &target.path().join("x"), OPTIONS, &watch, &|| false).unwrap();
     assert_eq!(seen.into_inner().unwrap(), Vec::from_iter((1..=12).map(|images| (images, 12))));
 }

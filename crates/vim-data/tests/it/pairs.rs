@@ -30,7 +30,7 @@ pub(crate) fn scenes(background: ShapesBackground) -> Splits {
 }
 
 /// A grey PNG of these values.
-fn grey_png(
+pub(crate) fn grey_png(
     size: [usize; 2],
     values: &[u8],
     color: png::ColorType,
@@ -59,7 +59,7 @@ pub(crate) fn sample(split: &Split, position: usize) -> Sample {
 }
 
 /// The scenes as files by name, in ADE20K's folders.
-fn files() -> Vec<(String, Vec<u8>)> {
+pub(crate) fn files() -> Vec<(String, Vec<u8>)> {
     let Splits { train, test, .. } = scenes(ShapesBackground::Ignored);
     let mut files = Vec::new();
     for (of, word, split) in [("training", "train", &train), ("validation", "val", &test)] {
@@ -285,7 +285,7 @@ fn crops_do_not_depend_on_threads_or_on_where_the_pairs_are() {
 }
 
 /// A tree with one file replaced.
-fn spoiled(name: &str, bytes: Vec<u8>) -> (TempDir, PathBuf) {
+pub(crate) fn spoiled(name: &str, bytes: Vec<u8>) -> (TempDir, PathBuf) {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("tree");
     let mut files = files();

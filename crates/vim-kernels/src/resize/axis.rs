@@ -7,8 +7,9 @@
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use cubecl::prelude::*;
 
-/// The longest axis: positions on it fit 32 bits.
-pub(crate) const LONGEST: usize = 1 << 15;
+/// The longest side that [`resize`](crate::resize()) and [`resize_nll`](crate::resize_nll()) take:
+/// positions on it fit 32 bits.
+pub const LONGEST_SIDE: usize = 1 << 15;
 
 /// Pixel `at` of `to` in units of `1/(2·to)` of a pixel of `from`.
 #[cfg_attr(any(feature = "cuda", feature = "wgpu"), cube)]

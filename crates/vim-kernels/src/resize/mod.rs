@@ -10,7 +10,7 @@ pub(crate) mod oracle;
 use burn::backend::Dispatch;
 use burn::tensor::{DType, Device, FloatDType, Int, Tensor, TensorData};
 
-use crate::check::{MAX_ELEMENTS, check_dtypes, check_limit, expect};
+use crate::check::{MAX_ELEMENTS, check_dtypes, check_limit, check_size, expect};
 use crate::dispatch::{Implementation, KernelChoice, record_run};
 use crate::error::KernelError;
 use crate::op::{Single, fused_op, tensors};
@@ -45,8 +45,8 @@ fused_op! {
 /// # Errors
 ///
 /// [`KernelError::Shape`] names the argument at fault, [`KernelError::Dtype`] that of another type;
-/// [`KernelError::TooLarge`]; [`KernelError::NoKernel`] if `choice` forces a kernel that the device
-/// does not have.
+/// [`KernelError::TooLarge`]; [`KernelError::Beyond`]; [`KernelError::NoKernel`] if `choice` forces
+/// a kernel that the device does not have.
 ///
 /// # Source
 ///
@@ -88,7 +88,7 @@ pub(crate) fn check(
     expect(operation, "to", &to, !to.contains(&0), expected)?;
     let [_, height, width, _] = x.dims();
     let longest = [height, width].into_iter().chain(to).max().unwrap_or(0);
-    check_limit(operation, "a side", longest, axis::LONGEST)?;
+    check_size(operation, "a side", longest, axis::LONGEST_SIDE)?;
     check_limit(operation, "a tensor", x.shape().num_elements(), MAX_ELEMENTS)
 }
 

@@ -11,7 +11,7 @@ use burn::backend::Dispatch;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{DType, FloatDType, Int, IntDType, Tensor};
 
-use crate::check::{MAX_ELEMENTS, check_limit, expect};
+use crate::check::{MAX_ELEMENTS, check_limit, check_size, expect};
 use crate::dispatch::{Implementation, KernelChoice, record_run};
 use crate::error::KernelError;
 use crate::op::{fused_op, tensors};
@@ -79,8 +79,8 @@ fused_op! {
 /// # Errors
 ///
 /// [`KernelError::Shape`] names the argument whose shape disagrees, [`KernelError::Dtype`] one of
-/// another type; [`KernelError::TooLarge`]; [`KernelError::NoKernel`] if `choice` forces a kernel
-/// that the device does not have.
+/// another type; [`KernelError::TooLarge`]; [`KernelError::Beyond`]; [`KernelError::NoKernel`] if
+/// `choice` forces a kernel that the device does not have.
 ///
 /// # Source
 ///
@@ -115,7 +115,7 @@ fn check(logits: &Tensor<4>, labels: &Tensor<3, Int>) -> Result<(), KernelError>
     let expected = format!("[B, H, W] with B = {batch}, none of them 0");
     expect(OPERATION, "labels", &labels.dims(), good, expected)?;
     check_resize(OPERATION, "logits", logits, [rows, columns])?;
-    check_limit(OPERATION, "a number of classes", classes, MAX_CLASSES)?;
+    check_size(OPERATION, "a number of classes", classes, MAX_CLASSES)?;
     check_limit(OPERATION, "a number of pixels", images * rows * columns, MAX_ELEMENTS)
 }
 

@@ -83,7 +83,7 @@ fused_op! {
 /// [`KernelError::Shape`] if there are no boxes, or one is of no image of `x`;
 /// [`KernelError::NotFinite`] names the first box with an edge that is none;
 /// [`KernelError::Dtype`];
-/// [`KernelError::TooLarge`], of more than 4096 samples to a bin too;
+/// [`KernelError::TooLarge`]; [`KernelError::Beyond`] of more than 4096 samples to a bin;
 /// [`KernelError::NoKernel`] if `choice` forces a kernel that the device does not have.
 ///
 /// # Source
@@ -116,7 +116,7 @@ pub fn roi_align(
 ///
 /// # Errors
 ///
-/// [`KernelError::TooLarge`] if a part has more than 4096 samples; [`KernelError::NotFinite`].
+/// [`KernelError::Beyond`] if a part has more than 4096 samples; [`KernelError::NotFinite`].
 pub fn roi_axis(
     [low, high]: [f32; 2],
     bins: usize,

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use crate::error::KernelError;
 
 use super::{OPERATION, Roi, RoiSampling};
-use crate::check::check_limit;
+use crate::check::{check_limit, check_size};
 
 /// Pixels along a side of a tile: the backward pass looks through the boxes of a pixel's tile.
 pub(crate) const TILE: usize = 8;
@@ -90,7 +90,7 @@ pub(crate) fn axis_bins(
     let least = if aligned { f32::NEG_INFINITY } else { 1.0 };
     let bin_size = (end - start).max(least) / bins as f32;
     let samples = if ratio > 0 { ratio } else { bin_size.ceil().max(0.0) as usize };
-    check_limit(OPERATION, "the samples of a bin", samples, MOST_SAMPLES)?;
+    check_size(OPERATION, "the samples of a bin", samples, MOST_SAMPLES)?;
     let last = pixels - 1;
     let bin = |bin: usize| {
         let mut shares: Vec<(usize, f64)> = Vec::new();

@@ -76,5 +76,8 @@ fn wrong_arguments_are_named() {
     assert_eq!(at_fault(resize_nll(x.clone(), labels([1, 6, 7]), auto)), "labels");
     assert_eq!(at_fault(resize_nll(x, labels([2, 0, 7]), auto)), "labels");
     let many = resize_nll(Tensor::zeros([1, 1, 1, 256], &device), labels([1, 1, 1]), auto);
-    assert!(matches!(many.unwrap_err(), KernelError::TooLarge { got: 256, .. }));
+    assert!(matches!(many.unwrap_err(), KernelError::Beyond { got: 256, .. }));
+    let long = resize(Tensor::<4>::zeros([1, 1, 8, 1], &device), [1, 32_769], auto).unwrap_err();
+    let text = "resize: a side of 32769 is beyond the kernel's limit of 32768";
+    assert_eq!(long.to_string(), text);
 }

@@ -66,6 +66,6 @@ fn wrong_arguments_are_named() {
         assert!(matches!(error, KernelError::NotFinite { at: 1, .. }), "{error}");
     }
     let error = run(&[roi(0, 1e9)], 2).unwrap_err();
-    assert!(matches!(error, KernelError::TooLarge { .. }), "{error}");
+    assert!(matches!(error, KernelError::Beyond { .. }), "{error}");
     assert!(roi_axis([f32::NAN, 1.0], 2, 4).is_err() && roi_axis([0.0, 1.0], 2, 0).is_err());
 }

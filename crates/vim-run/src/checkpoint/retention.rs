@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::{BEST, Checkpoint, CheckpointError, MANIFEST, STATE, State, write_manifest};
 use crate::storage::{Disk, Storage, replace};
+use crate::temporary::remove_abandoned;
 
 /// The folder of a run's checkpoints.
 #[derive(Debug)]
@@ -109,6 +110,7 @@ impl Checkpoints {
                 }
             }
         }
+        remove_abandoned(&self.folder);
         Ok(())
     }
 

@@ -1,13 +1,13 @@
 //! `metrics.csv`: the records of `metrics.jsonl` as one wide table.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::Record;
-use crate::storage::{Disk, replace};
+use super::{Record, RecordReader};
+use crate::storage::{Disk, replace_with};
 
 /// The columns of every table, in this order; further ones follow in order of appearance.
 const COLUMNS: [&str; 11] = [
@@ -39,22 +39,22 @@ pub(super) struct CsvTable {
 impl CsvTable {
     /// Replaces `path` by a table of the records in the file `records`.
     pub(super) fn derive(records: &Path, path: &Path) -> io::Result<Self> {
-        let text = fs::read_to_string(records)?;
-        let parsed: Option<Vec<Record>> = text.lines().map(Record::parse).collect();
-        let parsed = parsed.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "a line of the metrics is no record")
-        })?;
         let mut columns: Vec<String> = COLUMNS.map(String::from).to_vec();
-        for (key, _) in parsed.iter().flat_map(Record::fields) {
-            if !columns.iter().any(|column| column == key) {
-                columns.push(key.to_owned());
+        for record in all(records)? {
+            for (key, _) in record?.fields() {
+                if !columns.iter().any(|column| column == key) {
+                    columns.push(key.to_owned());
+                }
             }
         }
-        let mut bytes = line(columns.iter())?;
-        for record in &parsed {
-            bytes.extend(row(&columns, record)?);
-        }
-        replace(&Disk, path, &bytes)?;
+        replace_with(&Disk, path, |at| {
+            let mut table = BufWriter::new(File::create(at)?);
+            table.write_all(&line(columns.iter())?)?;
+            for record in all(records)? {
+                table.write_all(&row(&columns, &record?)?)?;
+            }
+            table.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+        })?;
         let file = OpenOptions::new().append(true).open(path)?;
         Ok(Self { records: records.to_owned(), path: path.to_owned(), columns, file })
     }
@@ -67,6 +67,12 @@ impl CsvTable {
         }
         self.file.write_all(&row(&self.columns, record)?)
     }
+}
+
+/// The records in a file, all of whose lines must be some.
+fn all(path: &Path) -> io::Result<impl Iterator<Item = io::Result<Record>> + use<>> {
+    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "a line of the metrics is no record");
+    Ok(RecordReader::open(path)?.map(move |line| line?.1.ok_or_else(wrong)))
 }
 
 fn row(columns: &[String], record: &Record) -> io::Result<Vec<u8>> {

@@ -2,6 +2,7 @@
 
 mod csv;
 mod events;
+mod reader;
 mod record;
 mod scores;
 
@@ -12,12 +13,13 @@ use std::path::{Path, PathBuf};
 use blake3::Hasher;
 use serde::{Deserialize, Serialize};
 
-use crate::storage::is_at;
+use crate::temporary::is_at;
 use crate::{Log, RunDir, RunError};
 use csv::CsvTable;
 use events::EventWriter;
 
 pub use events::Picture;
+pub use reader::{Curve, RecordReader};
 pub use record::{OWN_WEIGHTS, Record};
 pub use scores::{ScoreKind, Scores};
 

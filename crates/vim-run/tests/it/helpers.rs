@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use vim_run::Lock;
 use vim_run::signals::StopRequest;
+use vim_run::storage::{Disk, replace, replace_with};
 
 /// Tells a helper that it is one, and what to work on.
 const ARGUMENT: &str = "VIM_TRAIN_TEST_HELPER";
@@ -106,6 +107,48 @@ fn holds_a_lock() {
     let _lock = Lock::acquire(Path::new(&path)).unwrap();
     say("ready");
     sleep(LIFE);
+}
+
+/// Holds a lock for a while under the name of a process that has ended, as one does whose last
+/// writes take long.
+#[test]
+#[ignore = "a helper of other tests"]
+fn holds_the_lock_of_a_dead_process() {
+    let Some(path) = env::var_os(ARGUMENT) else { return };
+    let _lock = Lock::acquire(Path::new(&path)).unwrap();
+    let mut other = Command::new("true").spawn().unwrap();
+    other.wait().unwrap();
+    let own = fs::read_to_string(&path).unwrap();
+    let number = |pid: u32| format!("\"pid\":{pid}");
+    fs::write(&path, own.replace(&number(std::process::id()), &number(other.id()))).unwrap();
+    say("ready");
+    sleep(Duration::from_millis(700));
+}
+
+/// Writes half of a file.
+#[test]
+#[ignore = "a helper of other tests"]
+fn writes_for_ever() {
+    let Some(path) = env::var_os(ARGUMENT) else { return };
+    let write = |at: &Path| {
+        fs::write(at, "half")?;
+        say("ready");
+        sleep(LIFE);
+        Ok(())
+    };
+    replace_with(&Disk, Path::new(&path), write).unwrap();
+}
+
+/// Writes a file again and again.
+#[test]
+#[ignore = "a helper of other tests"]
+fn writes_again_and_again() {
+    let Some(path) = env::var_os(ARGUMENT) else { return };
+    say("ready");
+    let content = std::process::id().to_string().repeat(10_000);
+    for _ in 0..50 {
+        replace(&Disk, Path::new(&path), content.as_bytes()).unwrap();
+    }
 }
 
 #[test]

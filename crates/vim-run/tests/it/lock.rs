@@ -1,5 +1,6 @@
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use vim_run::{Lock, LockError, Opened, Resume, RunDir, RunError};
 
@@ -50,6 +51,30 @@ fn dropping_releases() {
     drop(first);
     assert_eq!(fs::read_to_string(&path).unwrap(), "", "no name stays behind");
     assert!(Lock::acquire(&path).is_ok());
+}
+
+#[test]
+fn a_process_that_ends_is_waited_for_and_one_at_work_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("LOCK");
+    let begin = Instant::now();
+    let _dead = Helper::start("holds_the_lock_of_a_dead_process", &path);
+    let ready = begin.elapsed();
+    let lock = Lock::acquire(&path).unwrap();
+    assert!(begin.elapsed() - ready > Duration::from_millis(300), "it did not wait");
+    drop(lock);
+
+    let mut alive = Helper::start("holds_a_lock", &path);
+    let begin = Instant::now();
+    assert!(matches!(Lock::acquire(&path), Err(LockError::Held(_))));
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    let patience = Duration::from_millis(500);
+    assert!(matches!(Lock::acquire_within(&path, patience), Err(LockError::Held(_))));
+    assert!(begin.elapsed() > patience);
+    // Killed while another one waits.
+    let waits = std::thread::spawn(move || Lock::acquire_within(&path, Duration::from_secs(30)));
+    alive.kill();
+    waits.join().unwrap().unwrap();
 }
 
 fn open(path: &Path, fresh: bool) -> Result<Opened, RunError> {

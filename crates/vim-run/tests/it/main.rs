@@ -8,3 +8,4 @@ mod helpers;
 mod lock;
 mod metrics;
 mod saver;
+mod storage;

@@ -1,13 +1,15 @@
 //! `vim-train completions` and `vim-train man`, generated from the command line's definition.
 
-use std::fs;
 use std::path::PathBuf;
+use std::{fs, io};
 
 use clap::{Args, Command};
 use clap_complete::Shell;
+use clap_mangen::Man;
+use vim_run::storage::{Disk, replace};
 
 use crate::error::Error;
-use crate::output::print;
+use crate::output::{check_free, print};
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -34,6 +36,9 @@ pub(crate) struct CompletionsArgs {
 pub(crate) struct ManArgs {
     /// Folder to write the pages to; it is made if it is not there.
     folder: PathBuf,
+    /// Write over pages that are there.
+    #[arg(long)]
+    force: bool,
 }
 
 pub(crate) fn completions(args: &CompletionsArgs, mut program: Command) -> Result<(), Error> {
@@ -47,9 +52,38 @@ pub(crate) fn man(args: &ManArgs, program: Command) -> Result<(), Error> {
     // Use the name of the binary, not of the crate.
     let mut program = program.name("vim-train").disable_help_subcommand(true);
     program.build();
-    clap_mangen::generate_to(with_usage(program), &args.folder)
-        .map_err(Error::io("write pages to", &args.folder))?;
+    let mut pages = Vec::new();
+    collect(with_usage(program), &mut pages).map_err(Error::io("write pages to", &args.folder))?;
+    // Write only after all are known to be free.
+    for (name, _) in &pages {
+        check_free(&args.folder.join(name), args.force)?;
+    }
+    let mut added = Vec::new();
+    for (name, page) in &pages {
+        let path = args.folder.join(name);
+        let is_new = !path.exists();
+        if let Err(error) = replace(&Disk, &path, page) {
+            // A manual with pages missing looks whole.
+            for page in &added {
+                let _ = fs::remove_file(page);
+            }
+            return Err(Error::io("write", &path)(error));
+        }
+        added.extend(is_new.then_some(path));
+    }
     print(&args.folder.display().to_string())
+}
+
+/// Adds the pages of the command and its subcommands with the names of their files.
+fn collect(command: Command, pages: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
+    for inside in command.get_subcommands().filter(|inside| !inside.is_hide_set()) {
+        collect(inside.clone(), pages)?;
+    }
+    let man = Man::new(command);
+    let mut page = Vec::new();
+    man.render(&mut page)?;
+    pages.push((man.get_filename(), page));
+    Ok(())
 }
 
 /// The command and its subcommands with the synopsis that `--help` shows: clap_mangen's own lists

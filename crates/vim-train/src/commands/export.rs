@@ -12,7 +12,7 @@ use crate::args::Overrides;
 use crate::commands::import::WhichArgs;
 use crate::config::{Config, Part};
 use crate::error::Error;
-use crate::output::{OutputError, check_free, print, print_json};
+use crate::output::{OutputError, check_free, check_no_input, print, print_json};
 use crate::task::kinds::{task_of, with_task};
 use crate::task::named::NamedTask;
 use crate::weights::heads::{Heads, Original};
@@ -88,6 +88,8 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
     if let Some(which) = &args.checkpoint {
         place = Place::find(which, &root, place.run().as_deref())?;
     }
+    let read = place.inputs();
+    check_no_input(&args.output, read.iter().chain(&args.config).map(PathBuf::as_path))?;
     let source = WeightsSource::open(&place, args.which.section())?;
     if let Some(note) = &source.note {
         eprintln!("note: {note}");

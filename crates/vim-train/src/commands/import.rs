@@ -17,7 +17,7 @@ use crate::args::Overrides;
 use crate::commands::models::known_model;
 use crate::config::{Config, Part};
 use crate::error::Error;
-use crate::output::{OutputError, check_free, print, print_json};
+use crate::output::{OutputError, check_free, check_no_input, print, print_json};
 use crate::task::kinds::{task_of, with_task};
 use crate::task::named::NamedTask;
 use crate::weights::heads::{Described, Heads};
@@ -168,6 +168,10 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
     let given = args.config.as_ref().map(|path| Config::load(path, &args.overrides.set));
     let given = given.transpose()?;
     let place = Place::find(&args.file, &args.overrides.run_root()?, None)?;
+    if let Some(output) = &args.output {
+        let read = place.inputs();
+        check_no_input(output, read.iter().chain(&args.config).map(PathBuf::as_path))?;
+    }
     let source = WeightsSource::open(&place, args.take.section())?;
     let options = args.take.options();
     let given = match &args.preset {

@@ -9,7 +9,7 @@ use vim_run::storage::{Disk, replace};
 
 use super::images::{ModelArgs, Walk, images};
 use crate::error::Error;
-use crate::output::{check_free, print, print_json};
+use crate::output::{check_free, check_no_input, print, print_json};
 use crate::task::backends::{self, Work};
 use crate::task::kinds::with_task;
 use crate::task::named::{NamedTask, PredictOptions, check_flags};
@@ -55,6 +55,11 @@ pub(crate) fn run(args: &PredictArgs) -> Result<(), Error> {
     }
     let paths = images(&args.images)?;
     let subject = args.model.find()?;
+    if let Some(path) = &args.options.output {
+        let read = args.model.inputs(&subject);
+        let read = read.iter().chain(&paths).chain(&args.classes);
+        check_no_input(path, read.map(PathBuf::as_path))?;
+    }
     with_task!(subject.task, T => predict::<T>(args, &paths, &subject))
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 use toml_edit::{Document, Item, Key, TableLike};
-use vim_config::{EXTENDS, Layer, Location, caret, expand, layers, merge};
+use vim_config::{EXTENDS, Layer, Lines, Location, caret, expand, layers, merge};
 use vim_data::{DatasetKind, Recipe};
 use vim_kernels::{KERNEL_VARIABLE, KernelChoice};
 use vim_model::VimConfig;
@@ -143,15 +143,14 @@ impl Loaded {
         let mut table = Table::new();
         for layer in layers {
             // Each layer is decoded by itself, so that an error names its file.
-            decode(&layer.text).map_err(|(error, span)| match span {
-                Some(span) => error.placed(Location::new(&layer.path, &layer.text, &span)),
+            decode_document(&layer.document).map_err(|(error, span)| match span {
+                Some(span) => error.placed(Location::new(&layer.path, layer.text(), &span)),
                 None => error.at(Origin::File { path: layer.path.clone(), position: None }),
             })?;
             let below = written.version(&table);
             merge(&mut table, &layer.table);
-            let document = Document::parse(layer.text.as_str())
-                .expect("invariant: a text that was decoded is TOML");
-            written.add_table(document.as_table(), "", layer);
+            let lines = Lines::new(layer.text());
+            written.add_table(layer.document.as_table(), "", &layer.path, &lines);
             written.check_versions(below, &table)?;
         }
         if let Some(choice) = environment {
@@ -180,9 +179,14 @@ fn decode(text: &str) -> Result<Config, Located> {
         let message = error.message().trim().replace('\n', ", ");
         (Box::new(ConfigError::new("", Problem::Syntax(message))), error.span())
     })?;
-    check_version(&document)?;
+    decode_document(&document)
+}
+
+/// [`decode`] of a parsed text.
+fn decode_document<S: AsRef<str>>(document: &Document<S>) -> Result<Config, Located> {
+    check_version(document.as_table())?;
     check_names(document.as_table(), Node::root(), "")?;
-    let decoder = toml::Deserializer::parse(text).map_err(|error| syntax(&error))?;
+    let decoder = toml::Deserializer::parse(document.raw()).map_err(|error| syntax(&error))?;
     serde_path_to_error::deserialize(decoder).map_err(|error| {
         let key = error.path().to_string();
         let error = error.into_inner();
@@ -197,8 +201,8 @@ fn syntax(error: &toml::de::Error) -> Located {
 }
 
 /// Checks the version before the keys, because another version may have other keys.
-fn check_version(document: &Document<&str>) -> Result<(), Located> {
-    let Some(item) = document.get("version") else { return Ok(()) };
+fn check_version(table: &dyn TableLike) -> Result<(), Located> {
+    let Some(item) = table.get("version") else { return Ok(()) };
     match item.as_integer() {
         Some(found) if !(OLDEST..=VERSION).any(|known| i64::try_from(known) == Ok(found)) => {
             Err((Box::new(ConfigError::new("version", Problem::Version(found))), item.span()))
@@ -276,14 +280,13 @@ struct Written {
 
 impl Written {
     /// Adds every key that a file sets.
-    fn add_table(&mut self, table: &dyn TableLike, prefix: &str, layer: &Layer) {
+    fn add_table(&mut self, table: &dyn TableLike, prefix: &str, file: &Path, lines: &Lines<'_>) {
         for (key, item) in table.iter() {
             let path = if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
             if let Some(section) = item.as_table_like() {
-                self.add_table(section, &path, layer);
+                self.add_table(section, &path, file, lines);
             } else if let Some(span) = Item::span(item) {
-                let Location { path: file, position, caret } =
-                    Location::new(&layer.path, &layer.text, &span);
+                let Location { path: file, position, caret } = lines.location(file, &span);
                 let origin = Origin::File { path: file, position: Some(position) };
                 self.places.insert(path, (origin, Some(caret)));
             }

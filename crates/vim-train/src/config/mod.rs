@@ -150,6 +150,15 @@ impl Config {
         Self { task, segmentation, detection, ..self }
     }
 
+    /// The files and folders that hold the data, none of which an output may replace. A folder that
+    /// archives of a fixed name are looked for in may hold anything else.
+    pub(crate) fn data_inputs(&self) -> Vec<PathBuf> {
+        let DataConfig { dataset, path, val_path, val_labels, classes, .. } = &self.data;
+        let is_all_data = dataset.has_image_files() || dataset.has_pairs() || dataset.has_objects();
+        let named = [path, val_path, val_labels, classes].into_iter().flatten();
+        named.filter(|path| is_all_data || path.is_file()).cloned().collect()
+    }
+
     /// The task whose targets `data show` draws: detection with `objects`, and for data that have
     /// nothing else.
     pub(crate) fn shown_task(&self, objects: bool) -> TaskKind {

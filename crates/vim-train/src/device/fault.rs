@@ -9,7 +9,7 @@ use std::fmt;
 
 use crate::config::TrainConfig;
 use crate::error::{Failure, code};
-use foreign::{CAUSE, LOST, OUT_OF_MEMORY, TRACES};
+use foreign::{CAUSE, LOST, OUT_OF_MEMORY, TRACES, UNSUPPORTED_PTX};
 
 /// Errors of devices.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,6 +36,12 @@ pub enum DeviceError {
         reason: String,
     },
 
+    /// The driver loads no kernel that NVRTC compiles.
+    #[error(
+        "NVIDIA's driver is older than NVRTC, and loads no kernel that it compiles (CUDA_ERROR_UNSUPPORTED_PTX_VERSION): take an older NVRTC; `vim-train doctor` says which (docs/install.md)"
+    )]
+    OldDriver,
+
     /// A batch exceeds a kernel's limit.
     #[error(
         "{operation}: {what} of {got} is beyond the kernel's limit of {limit}: {}",
@@ -58,7 +64,7 @@ pub enum DeviceError {
 impl Failure for DeviceError {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Unavailable(_) | Self::Lost { .. } => code::UNAVAILABLE,
+            Self::Unavailable(_) | Self::Lost { .. } | Self::OldDriver => code::UNAVAILABLE,
             Self::OutOfMemory { .. } => code::MEMORY,
             Self::TooLarge { .. } => code::CONFIG,
         }
@@ -82,6 +88,9 @@ impl DeviceError {
     /// What the text of a panic or an error says of a device, if anything.
     pub(crate) fn of(text: &str) -> Option<Self> {
         let lower = text.to_ascii_lowercase();
+        if first(&lower, &[UNSUPPORTED_PTX]).is_some() {
+            return Some(Self::OldDriver);
+        }
         if let Some((at, pattern)) = first(&lower, &OUT_OF_MEMORY) {
             let digits = lower[at + pattern.len()..].bytes().take_while(u8::is_ascii_digit).count();
             let number = &lower[at + pattern.len()..][..digits];
@@ -251,6 +260,15 @@ mod tests {
             let lost = DeviceError::Lost { reason: reason.to_owned() };
             assert_eq!(DeviceError::of(text), Some(lost), "{text}");
         }
+    }
+
+    #[test]
+    fn a_driver_older_than_the_compiler() {
+        let text = "Error while reading data: WithContext { reason: \"Unable to load the PTX: DriverError(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, \\\"the provided PTX was compiled with an unsupported toolchain.\\\")\\nBacktrace:\\n  0: main\" }";
+        let error = DeviceError::of(text).unwrap();
+        assert_eq!((&error, error.exit_code()), (&DeviceError::OldDriver, 69));
+        let line = error.to_string();
+        assert!(line.contains("vim-train doctor") && !line.contains('\n'), "{line}");
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub struct Machine {
     pub root: PathBuf,
     /// The cache folder.
     pub cache: Option<PathBuf>,
+    /// The file of this program, not a link to it.
+    pub executable: Option<PathBuf>,
 }
 
 impl Machine {
@@ -25,7 +27,12 @@ impl Machine {
         let variables = env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
             .collect();
-        Self { variables, root: "/".into(), cache: EnvPaths::from_env().cache }
+        Self {
+            variables,
+            root: "/".into(),
+            cache: EnvPaths::from_env().cache,
+            executable: env::current_exe().and_then(fs::canonicalize).ok(),
+        }
     }
 
     /// A variable's text; an empty one counts as absent.

@@ -3,8 +3,11 @@
 use std::env;
 use std::fmt::Write;
 use std::io::{IsTerminal, stderr};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use vim_data::Progress;
 
 use crate::output::summary::rate;
 use crate::output::terminal_width;
@@ -58,6 +61,43 @@ impl Drop for Bar {
     fn drop(&mut self) {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();
+        }
+    }
+}
+
+/// Interval between two lines without a bar.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// The progress of a task over many images: a bar, or a line now and then.
+#[derive(Debug)]
+pub(crate) struct ImageBar {
+    name: String,
+    bar: Bar,
+    start: Instant,
+    last: Mutex<Instant>,
+}
+
+impl ImageBar {
+    /// The task `name` over `total` images.
+    pub(crate) fn new(name: String, total: usize) -> Self {
+        let bar = Bar::of_images(total, &name);
+        let now = Instant::now();
+        Self { name, bar, start: now, last: Mutex::new(now) }
+    }
+
+    /// Updates the progress, from any thread.
+    pub(crate) fn show(&self, progress: Progress) {
+        let Progress { images, total, .. } = progress;
+        if let Some(bar) = &self.bar.0 {
+            bar.set_length(total as u64);
+            bar.set_position(images as u64);
+            return;
+        }
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.elapsed() >= PAUSE {
+            *last = Instant::now();
+            let speed = images as f64 / self.start.elapsed().as_secs_f64();
+            eprintln!("{} {images}/{total} images {} img/s", self.name, rate(speed));
         }
     }
 }

@@ -3,15 +3,26 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use vim_data::{COCO_NUMBERS, CocoClassScore, CocoScores};
+use vim_data::{COCO_NUMBERS, CocoClassScore, CocoScores, CocoUnusable};
+use vim_run::printable;
 
 use super::{columns, csv};
 use crate::error::Error;
 
-/// The twelve numbers, and the table by class of each kind.
+/// The twelve numbers, what of the truth they are not of, and the table by class of each kind.
 pub(crate) fn tables(all: &[CocoScores]) -> Vec<String> {
     let each = all.iter().map(|scores| format!("\n{}\n{}", scores.kind, classes(scores)));
-    std::iter::once(numbers(all)).chain(each).collect()
+    std::iter::once(numbers(all)).chain(all.iter().filter_map(unusable)).chain(each).collect()
+}
+
+/// The objects that a kind's scores are not of.
+fn unusable(scores: &CocoScores) -> Option<String> {
+    let CocoUnusable { left_out, ignored, detail } = &scores.unusable;
+    let detail = printable(detail.as_ref()?);
+    Some(format!(
+        "{}: of the annotated objects {left_out} are left out and {ignored} ignored ({detail})",
+        scores.kind
+    ))
 }
 
 /// The scores of a kind.
@@ -20,13 +31,15 @@ pub(crate) struct KindReport<'a> {
     #[serde(flatten)]
     numbers: BTreeMap<&'static str, Option<f64>>,
     classes: &'a [CocoClassScore],
+    unusable: &'a CocoUnusable,
 }
 
 /// The scores of each kind by its name.
 pub(crate) fn kind_reports(all: &[CocoScores]) -> BTreeMap<String, KindReport<'_>> {
     let each = all.iter().map(|scores| {
         let numbers = COCO_NUMBERS.into_iter().zip(scores.numbers).collect();
-        (scores.kind.to_string(), KindReport { numbers, classes: &scores.classes })
+        let CocoScores { classes, unusable, .. } = scores;
+        (scores.kind.to_string(), KindReport { numbers, classes, unusable })
     });
     each.collect()
 }

@@ -19,7 +19,7 @@ use vim_run::{printable, printable_lines};
 
 use crate::error::Error;
 
-pub(crate) use target::{OutputError, check_distinct, check_folder, check_free};
+pub(crate) use target::{OutputError, check_apart, check_distinct, check_free, check_no_input};
 
 /// Prints `text`, [printable](printable_lines), and a newline, unless it ends with one.
 /// A closed pipe (`head`) is not an error.

@@ -1,10 +1,11 @@
 //! Whether an output file can be written, asked before the work that makes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf, absolute};
 
 use rustix::fs::{Access, access};
 use vim_run::storage::folder_of;
@@ -19,6 +20,9 @@ pub(crate) enum OutputError {
 
     #[error("{} is there already: name another file, or write over it by --force", .0.display())]
     Exists(PathBuf),
+
+    #[error("{} is read by this command, or lies in what is: name another", .0.display())]
+    Input(PathBuf),
 
     #[error("{} is a folder or a device: name a file", .0.display())]
     NotAFile(PathBuf),
@@ -43,7 +47,7 @@ impl Failure for OutputError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Extension { .. } => code::USAGE,
-            Self::Exists(_) | Self::NotAFile(_) => code::EXISTS,
+            Self::Exists(_) | Self::Input(_) | Self::NotAFile(_) => code::EXISTS,
             Self::NoFolder { .. } | Self::NotAFolder { .. } | Self::Folder { .. } => code::IO,
         }
     }
@@ -57,8 +61,64 @@ pub(crate) fn check_free(path: &Path, force: bool) -> Result<(), Error> {
     check_folder(path)
 }
 
+/// Checks that the file `path`, which may be written over, is none of the `inputs` of the same
+/// command, under whatever name, and in no folder among them.
+pub(crate) fn check_no_input<'a>(
+    path: &Path,
+    inputs: impl IntoIterator<Item = &'a Path>,
+) -> Result<(), Error> {
+    // Whatever is not there is read by nobody.
+    if fs::symlink_metadata(path).is_err() {
+        return Ok(());
+    }
+    let (own, place) = (id(path), place(path));
+    let is_read = |input: &Path| match id(input) {
+        None => false,
+        found if found == own => true,
+        Some(_) => is_below(&place, input) || is_below(&whole(path), input),
+    };
+    match inputs.into_iter().any(is_read) {
+        true => Err(OutputError::Input(path.to_owned()).into()),
+        false => Ok(()),
+    }
+}
+
+/// What is at `path`, under whatever name.
+fn id(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+/// Checks that the new folder `path` is not one of the folders `inputs`, nor in one of them: it
+/// would be read as a part of what it was made from.
+pub(crate) fn check_apart(path: &Path, inputs: &[PathBuf]) -> Result<(), Error> {
+    match inputs.iter().any(|input| is_below(&whole(path), input)) {
+        true => Err(OutputError::Input(path.to_owned()).into()),
+        false => Ok(()),
+    }
+}
+
+/// Whether the canonical path `place` is `input`, or in this folder.
+fn is_below(place: &Path, input: &Path) -> bool {
+    place == self::place(input) || place.starts_with(whole(input))
+}
+
+/// The path of a name without the links before it; a link itself is not followed.
+fn place(path: &Path) -> PathBuf {
+    whole(folder_of(path)).join(path.file_name().unwrap_or_default())
+}
+
+/// The path without links, as far as it is there.
+fn whole(path: &Path) -> PathBuf {
+    let path = absolute(path).unwrap_or_else(|_| path.to_owned());
+    let known = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    match known.and_then(|(above, found)| Some(found.join(path.strip_prefix(above).ok()?))) {
+        Some(found) => found.components().collect(),
+        None => path,
+    }
+}
+
 /// Makes `folders`, and checks that no two of the `files` of the images at `paths` would be one,
-/// and that none is there unless it may be written over.
+/// that none is there unless it may be written over, and that none is one of `paths`.
 pub(crate) fn check_distinct<'a>(
     folders: impl Iterator<Item = &'a Path>,
     paths: &[PathBuf],
@@ -69,8 +129,12 @@ pub(crate) fn check_distinct<'a>(
         fs::create_dir_all(folder).map_err(Error::io("make", folder))?;
     }
     let mut taken: BTreeMap<PathBuf, &Path> = BTreeMap::new();
+    let inputs: BTreeSet<(u64, u64)> = paths.iter().filter_map(|path| id(path)).collect();
     for path in paths {
         for file in files(path) {
+            if id(&file).is_some_and(|found| inputs.contains(&found)) {
+                return Err(OutputError::Input(file).into());
+            }
             check_free(&file, force)?;
             if let Some(other) = taken.insert(file.clone(), path) {
                 return Err(Error::failed(format!(
@@ -144,6 +208,54 @@ mod tests {
             check_free(&root.join(name), force).unwrap();
         }
         check_free(Path::new("in-the-working-folder"), false).unwrap();
+    }
+
+    #[test]
+    fn what_is_read_is_never_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["a.pth", "data/train/0.png", "other.png"] {
+            fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+            fs::write(at(name), "mine").unwrap();
+        }
+        symlink("a.pth", at("link.pth")).unwrap();
+        symlink("data", at("named")).unwrap();
+        fs::hard_link(at("a.pth"), at("same.pth")).unwrap();
+        let inputs = [at("a.pth"), at("named"), at("absent")];
+        let inputs = || inputs.iter().map(PathBuf::as_path);
+        for name in ["a.pth", "link.pth", "same.pth", "data/train/0.png", "named/train/0.png"] {
+            let error = check_no_input(&at(name), inputs()).unwrap_err();
+            assert_eq!(error.exit_code(), 73, "{name}");
+            let said = "is read by this command, or lies in what is: name another";
+            assert_eq!(error.to_string(), format!("{} {said}", at(name).display()));
+        }
+        for name in ["other.png", "new", "absent", "data/new.png"] {
+            check_no_input(&at(name), inputs()).unwrap();
+        }
+        check_no_input(&at("link.pth"), [at("link.pth").as_path()]).unwrap_err();
+
+        for name in ["data", "named", "data/train", "named/new", "data/new/new"] {
+            check_apart(&at(name), &[at("named")]).unwrap_err();
+        }
+        for name in ["packed", "database", "a/b"] {
+            check_apart(&at(name), &[at("named"), at("data")]).unwrap();
+        }
+    }
+
+    #[test]
+    fn maps_go_beside_images_where_no_name_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("a.png"), "an image").unwrap();
+        fs::write(at("b.jpg"), "an image").unwrap();
+        let check = |images: &[PathBuf], end: &str| {
+            let file = |path: &Path| vec![path.with_extension(end)];
+            check_distinct([folder.path()].into_iter(), images, true, file)
+        };
+        check(&[at("b.jpg")], "png").unwrap();
+        let error = check(&[at("b.jpg"), at("a.png")], "png").unwrap_err();
+        assert_eq!(error.exit_code(), 73);
+        check(&[at("b.jpg"), at("a.png")], "map.png").unwrap();
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! Names of classes.
 
-use std::fs;
 use std::path::Path;
 
-use vim_data::{ClassMatch, DataError, DatasetKind, Splits, match_classes};
+use vim_data::{ClassMatch, DataError, DatasetKind, InputKind, Splits, match_classes, read_text};
 
 use super::named::NamedTask;
 use crate::config::Config;
@@ -133,7 +132,7 @@ pub(crate) fn class_names<T: NamedTask>(
     count: usize,
 ) -> Result<(Vec<String>, Option<String>), Error> {
     if let Some(path) = file {
-        let text = fs::read_to_string(path).map_err(Error::io("read", path))?;
+        let text = read_text(path, InputKind::Classes).map_err(Error::input(path))?;
         let names: Vec<String> = text.lines().map(|line| line.trim().to_owned()).collect();
         if names.len() != count {
             return Err(Error::data(format!(

@@ -14,7 +14,7 @@ use vim_run::signals::StopRequest;
 
 use super::named::Evaluating;
 use super::without_data::WithoutData;
-use super::{Description, EvalSplit, Evaluation, Task, Tested, absent, batches};
+use super::{Description, EvalSplit, Evaluation, Task, Tested, absent, batches, known};
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use crate::task::classes::{as_begun, unlearnable};
@@ -158,7 +158,10 @@ impl<O: DenseObjective> Task for DenseTask<O> {
         config.model.ssm.scan.resolve(device)?;
         config.train.precision.check(device)?;
         let splits = vim_data::open::<O::Annotation>(&config.data)?;
-        Ok(Self::new(config, as_begun(splits, classes, config)?, comm)?)
+        let mut task = Self::new(config, as_begun(splits, classes, config)?, comm)?;
+        let steps = config.train.total_steps(task.steps_per_epoch());
+        known::check(&mut task.splits, config, steps, comm)?;
+        Ok(task)
     }
 
     fn preflight(config: &Config) -> Result<(Option<Self>, Vec<String>), ConfigError> {

@@ -9,6 +9,7 @@ pub mod detection;
 pub(crate) mod frame;
 mod init;
 pub(crate) mod kinds;
+pub(crate) mod known;
 pub(crate) mod named;
 pub mod segmentation;
 pub(crate) mod trained;

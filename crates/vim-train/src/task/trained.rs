@@ -230,6 +230,8 @@ impl From<TrainedDetector> for TrainedModel {
 /// Weights, and what they are of.
 pub(crate) struct Subject {
     pub(crate) source: WeightsSource,
+    /// Where they are.
+    pub(crate) place: Place,
     pub(crate) given: Option<Config>,
     /// Of the configuration that was given, else of the recorded one, else of the weights.
     pub(crate) task: TaskKind,
@@ -249,7 +251,7 @@ impl Subject {
         let source = WeightsSource::open(&place, section)?;
         let around = given.as_ref().or(source.run.as_ref());
         let task = around.map_or_else(|| task_of(&source), |config| config.task);
-        Ok(Self { source, given, task })
+        Ok(Self { source, place, given, task })
     }
 
     /// The configuration that was given, else the recorded one.

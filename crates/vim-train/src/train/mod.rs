@@ -17,7 +17,6 @@ pub mod step;
 mod warmup;
 
 use std::io::{IsTerminal, stderr, stdout};
-use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -41,7 +40,7 @@ use crate::task::{BatchStream, EvalSplit, Inputs, Model, Objective, Task, share}
 pub use args::TrainArgs;
 use follow::{Start, follow};
 use job_attempt::JobAttempt;
-use ranks::Role;
+use ranks::{Rank, Role, ShardCount};
 pub use recorder::TrainError;
 use recorder::{Lead, Metric, Pace, Recorder};
 use schedule::{Cadence, Schedule};
@@ -66,14 +65,25 @@ pub fn run<T: Task>(args: &TrainArgs) -> Result<(), Error> {
             return supervisor.run(&stop);
         }
     };
+    work_as::<T>(args, &config, &rank, shards, stop).map_err(|error| rank.end(&config, error))
+}
+
+/// Trains what is this `rank`'s part of the run.
+fn work_as<T: Task>(
+    args: &TrainArgs,
+    config: &Config,
+    rank: &Rank,
+    shards: ShardCount,
+    stop: StopRequest,
+) -> Result<(), Error> {
     // Check everything before making the run's folder.
-    let resolved = ResolvedRun::<T>::new(&config, args.fresh, &rank)?;
+    let resolved = ResolvedRun::<T>::new(config, args.fresh, rank)?;
     let comm = resolved.comm.clone();
     stop.defer();
     if comm.rank() > 0 {
-        return follow(&config, resolved, args.steps, stop);
+        return follow(config, resolved, args.steps, stop);
     }
-    let (folder, name) = (run_folder::open(&config, args.resume, args.fresh)?, config.run_name()?);
+    let (folder, name) = (run_folder::open(config, args.resume, args.fresh)?, config.run_name()?);
     let run = match folder {
         Opened::Run(run) => run,
         Opened::Finished { path, exit } => {
@@ -83,13 +93,13 @@ pub fn run<T: Task>(args: &TrainArgs) -> Result<(), Error> {
             return Ok(());
         }
     };
-    rank.opened(&config)?;
+    rank.opened(config)?;
     let log = Log::open(&run.path().join(LOG))?;
     let load = resolved.footprint;
     let guard = CrashGuard::over(run.clone(), log.clone(), load);
     let attempt = JobAttempt::new(&config.slurm, run.path(), &log, args.resume, args.led);
     let work = || -> Result<Outcome, Error> {
-        let mut trainer = Trainer::new(&config, resolved, &run, &log, stop, &guard)?;
+        let mut trainer = Trainer::new(config, resolved, &run, &log, stop, &guard)?;
         if comm.size() > 1 {
             comm.broadcast(Start::of(&trainer.train, run.path())?.to_bytes()?)?;
         }
@@ -265,7 +275,7 @@ impl<T: Task> Trainer<'_, T> {
             if log_due.due(step, elapsed) || last {
                 // If all steps were skipped, there is no loss to record.
                 let loss = self.train.counters.window.mean();
-                let parts = mem::take(&mut self.train.counters.parts);
+                let parts = std::mem::take(&mut self.train.counters.parts);
                 let parts = <T::Objective as Objective>::PARTS.iter().zip(parts);
                 let parts = parts.filter_map(|(&name, part)| Some((name, part.mean()?))).collect();
                 self.train.counters.window = Window::default();
@@ -340,7 +350,7 @@ impl<T: Task> Trainer<'_, T> {
 
     /// Records the unreadable images of all ranks, in the order of the steps and shards.
     fn record_bad(&mut self) -> Result<(), Error> {
-        let own = mem::take(&mut self.bad);
+        let own = std::mem::take(&mut self.bad);
         let mut all: Vec<BadSample> = share(&self.comm, &own)?.into_iter().flatten().collect();
         all.sort_by_key(|bad| bad.batch);
         self.records.bad(all)

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf, absolute};
 
 use vim_run::checkpoint::{Selection, is_checkpoint};
-use vim_run::{MAX_DEPTH, checkpoints_in};
+use vim_run::{CLASSES, CONFIG, ENVIRONMENT, MAX_DEPTH, METRICS, TIMING, checkpoints_in};
 use vim_torch::ReadError;
 
 use super::WeightsError;
@@ -82,6 +82,19 @@ impl Place {
             _ if is_checkpoint(path) => Some(Self::Checkpoint(path.to_owned())),
             _ => run_with(path).map(|run| Self::Run(run, Selection::Best)),
         }
+    }
+
+    /// The files and folders that are read there, none of which an output may replace.
+    pub fn inputs(&self) -> Vec<PathBuf> {
+        let own = match self {
+            Self::File(path) | Self::Checkpoint(path) => Some(path.clone()),
+            Self::Run(..) => None,
+        };
+        let of_run = |run: PathBuf| {
+            let names = [CONFIG, CLASSES, ENVIRONMENT, METRICS, TIMING];
+            names.map(|name| run.join(name)).into_iter().chain([checkpoints_in(&run)])
+        };
+        own.into_iter().chain(self.run().into_iter().flat_map(of_run)).collect()
     }
 
     /// The folder of the run, if it is one or lies in one.

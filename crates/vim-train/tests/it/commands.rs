@@ -233,6 +233,42 @@ fn flops_of_a_file_and_of_what_cannot_be_counted() {
 }
 
 #[test]
+fn what_a_command_reads_is_not_its_output() {
+    let script = "python main.py --model vim_tiny\n";
+    let files = folder(&[("x.sh", script), ("a.csv", "a"), ("b.csv", "b"), ("x.toml", "")]);
+    std::os::unix::fs::symlink("x.toml", files.path().join("link.json")).unwrap();
+    for args in [
+        &["config", "migrate", "x.sh", "-o", "x.sh", "--force"][..],
+        &["config", "migrate", "x.sh", "-o", "./x.sh", "--force"],
+        &["eval", "compare", "a.csv", "b.csv", "--images", "b.csv", "--force"],
+        &["bench", "x.toml", "-o", "link.json", "--force"],
+    ] {
+        let said = vim_train(args).current_dir(files.path()).output().unwrap();
+        assert_says(&said, 73, &["is read by this command"]);
+    }
+    assert_eq!(std::fs::read_to_string(files.path().join("x.sh")).unwrap(), script);
+}
+
+#[test]
+fn what_is_larger_than_its_kind_is_not_read() {
+    let files = folder(&[("a.csv", "")]);
+    let huge = std::fs::File::create(files.path().join("huge")).unwrap();
+    huge.set_len(8 << 30).unwrap();
+    for args in [
+        &["config", "migrate", "huge"][..],
+        &["config", "migrate", "/dev/zero"],
+        &["eval", "compare", "a.csv", "huge"],
+        &["eval", "compare", "huge", "a.csv"],
+        &["bench", "compare", "huge", "-o", "out"],
+    ] {
+        let said = vim_train(args).current_dir(files.path()).output().unwrap();
+        assert_code(&said, 65);
+        let is_limit = stderr(&said).contains("it is larger than ");
+        assert!(is_limit || args[2] == "a.csv", "{args:?}: {}", stderr(&said));
+    }
+}
+
+#[test]
 fn a_missing_folder_of_an_output_is_told_before_anything_else() {
     let folder = folder(&[]);
     // Nothing that they name is there: the output is looked at first.

@@ -305,6 +305,8 @@ fn completions_and_manual_pages() {
         let text = fs::read_to_string(files.path().join(format!("man/man1/{page}.1"))).unwrap();
         assert!(text.contains(".TH"), "{page}");
     }
+    assert_code(&run(&files, &["man", "man/man1"]), 73);
+    assert_prints(&run(&files, &["man", "man/man1", "--force"]), "man/man1\n");
     // The synopsis is that of --help: the options' values, in their order.
     let text = fs::read_to_string(files.path().join("man/man1/vim-train-eval.1")).unwrap();
     assert!(text.contains(" [OPTIONS] [CONFIG|RUN]"), "{text}");

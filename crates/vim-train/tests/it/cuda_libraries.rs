@@ -4,10 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use tempfile::TempDir;
-use vim_train::device::cuda_libraries::{CudaError, driver, driver_version, search};
+use vim_train::device::cuda_libraries::{CudaError, CudaVersion, driver, driver_version, search};
 use vim_train::device::machine::Machine;
 
-use crate::support::{assert_parts, write};
+use crate::support::{assert_parts, repository, write};
 
 const HEADERS: [&str; 7] = [
     "cuda_fp16.h",
@@ -115,6 +115,76 @@ fn a_variable_comes_before_the_usual_folder_and_that_before_wheels() {
     // What names wheels for this program is meant.
     tree.set("VIM_CUDA_WHEELS", "venv");
     assert_eq!(search(&tree.machine).unwrap().origin, "VIM_CUDA_WHEELS");
+}
+
+/// As pip, pipx and uv install both; the program is called by its path.
+#[test]
+fn wheels_beside_the_program_come_before_toolkits() {
+    let mut tree = Tree::new();
+    tree.toolkit("usr/local/cuda", "12.6");
+    tree.toolkit("own/cuda", "12.4");
+    tree.set("CUDA_HOME", "own/cuda");
+    tree.machine.executable = Some(tree.at("venv/bin/vim-train"));
+    assert_eq!(search(&tree.machine).unwrap().origin, "CUDA_HOME");
+
+    tree.wheels("venv/lib/python3.11/site-packages");
+    let own = search(&tree.machine).unwrap();
+    assert_eq!(own.origin, "vim-train's own environment");
+    let site = tree.at("venv/lib/python3.11/site-packages/nvidia");
+    assert!(own.nvrtc.starts_with(&site), "{}", own.nvrtc.display());
+    assert_eq!(own.headers_version.as_deref(), Some("12.9"));
+    // The same environment, activated.
+    tree.set("VIRTUAL_ENV", "venv");
+    assert_eq!(search(&tree.machine).unwrap().origin, "vim-train's own environment");
+
+    // What names wheels for this program is meant.
+    tree.wheels("other/lib/python3.9/site-packages");
+    tree.set("VIM_CUDA_WHEELS", "other");
+    assert_eq!(search(&tree.machine).unwrap().origin, "VIM_CUDA_WHEELS");
+
+    // `pip install --target`, of CUDA 13.
+    let mut tree = Tree::new();
+    tree.headers("target/nvidia/cu13/include", "13.0");
+    tree.file("target/nvidia/cu13/lib/libnvrtc.so.13", "");
+    tree.machine.executable = Some(tree.at("target/bin/vim-train"));
+    assert_eq!(search(&tree.machine).unwrap().root, tree.at("target/nvidia/cu13"));
+
+    // A library without headers, as beside PyTorch, is no reason to leave a toolkit.
+    let mut tree = Tree::new();
+    tree.file("venv/lib/python3.11/site-packages/nvidia/cu13/lib/libnvrtc.so.13", "");
+    tree.toolkit("usr/local/cuda", "12.6");
+    tree.machine.executable = Some(tree.at("venv/bin/vim-train"));
+    assert_eq!(search(&tree.machine).unwrap().root, tree.at("usr/local/cuda"));
+}
+
+#[test]
+fn what_the_driver_does_not_load_comes_last() {
+    let mut tree = Tree::new();
+    tree.machine.executable = Some(tree.at("venv/bin/vim-train"));
+    let site = "venv/lib/python3.11/site-packages";
+    tree.headers(&format!("{site}/nvidia/cu13/include"), "13.0");
+    tree.file(&format!("{site}/nvidia/cu13/lib/libnvrtc.so.13"), "");
+    tree.file(&format!("{site}/nvidia/cu13/lib/libnvrtc-builtins.so.13.0"), "");
+    let driver = |version: &str| {
+        let text = format!("NVRM version: NVIDIA UNIX x86_64  {version}  (x)\n");
+        tree.file("proc/driver/nvidia/version", &text);
+    };
+    let found = || search(&tree.machine).unwrap().nvrtc_version;
+    // Better than nothing: `doctor` says what is wrong.
+    driver("575.51.03");
+    assert_eq!(found(), "13.0");
+
+    tree.toolkit("usr/local/cuda", "12.6");
+    assert_eq!(found(), "12.6.86");
+    tree.wheels(site);
+    assert_eq!(found(), "12.9");
+    driver("570.124.06");
+    assert_eq!(found(), "12.6.86");
+    driver("580.65.06");
+    assert_eq!(found(), "13.0");
+    // What a driver of tomorrow runs is not known here.
+    driver("999.1");
+    assert_eq!(found(), "13.0");
 }
 
 #[test]
@@ -236,7 +306,7 @@ fn what_is_missing_is_named_with_the_places_and_the_remedy() {
         "usr/local/cuda",
         "CUDA_PATH",
         "module load cuda",
-        "pip install nvidia-cuda-nvrtc",
+        "pip install 'nvidia-cuda-nvrtc==13.0.*' ",
         "VIM_CUDA_WHEELS",
         "docs/install.md",
     ];
@@ -246,7 +316,7 @@ fn what_is_missing_is_named_with_the_places_and_the_remedy() {
     // An older driver runs older wheels only.
     tree.file("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64  550.54.15  (x)\n");
     let line = search(&tree.machine).unwrap_err().to_string();
-    assert_parts(&line, &["pip install nvidia-cuda-nvrtc-cu12 "]);
+    assert_parts(&line, &["CUDA 12.4 or older", "pip install 'nvidia-cuda-nvrtc-cu12==12.4.*' "]);
 
     // The container image for running has the library and no headers.
     tree.library("apps/cuda/lib64", "12.6");
@@ -269,4 +339,20 @@ fn the_driver() {
     );
     assert_eq!(driver(&tree.machine), Some(tree.at(".singularity.d/libs/libcuda.so.1")));
     assert_eq!(driver_version(&tree.machine).as_deref(), Some("580.65.06"));
+}
+
+/// The page, the wheel's extras and the image install what an error advises.
+#[test]
+fn the_wheels_that_are_advised_are_those_that_are_installed_elsewhere() {
+    let text = |path: &str| fs::read_to_string(repository(path)).unwrap();
+    let (page, wheel, image) =
+        (text("docs/install.md"), text("scripts/pack_wheel.py"), text("scripts/image.sh"));
+    for (major, minor) in [(13, 0), (12, 4)] {
+        let wheels = CudaVersion { major, minor }.wheels().unwrap();
+        for requirement in wheels.split(' ').map(|quoted| quoted.trim_matches('\'')) {
+            assert_parts(&page, &[requirement]);
+            assert_parts(&wheel, &[&format!("\"{requirement}\"")]);
+            assert_eq!(image.contains(requirement), major == 12, "image.sh: {requirement}");
+        }
+    }
 }

@@ -3,8 +3,11 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
+use std::thread;
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -72,6 +75,24 @@ fn verify_ends_with_65_if_an_image_is_bad() {
     let anew = parsed(&run(&["verify", "--json", "--again", "--workers", "3"], root.path()));
     assert_eq!(anew["train"]["known"], 0);
     assert_eq!(anew["train"]["bad"][0]["class"], "b");
+}
+
+/// Six GiB of which the disk has a few bytes.
+#[test]
+fn a_file_that_is_larger_than_any_image_is_named() {
+    let root = dataset(0);
+    let path = root.path().join("train/a/huge.png");
+    fs::write(&path, "\u{89}PNG").unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(6 << 30).unwrap();
+    let expected = ["huge.png", "larger than 256 MiB, the most that an image may have"];
+    let verified = run(&["verify"], root.path());
+    assert_code(&verified, 65);
+    assert_parts(&stdout(&verified), &expected);
+    let scanned = run(&["scan"], root.path());
+    assert_code(&scanned, 0);
+    assert_parts(&stdout(&scanned), &expected);
+    let target = root.path().join("packed");
+    assert_says(&run(&["pack", "-o", target.to_str().unwrap()], root.path()), 65, &expected);
 }
 
 #[test]
@@ -238,7 +259,8 @@ fn data(what: &str, path: &Path, more: &[&str]) -> Output {
 #[test]
 fn a_batch_is_shown_as_a_picture_and_as_plans() {
     let root = folder(&[]);
-    let picture = root.path().join("sheet.png");
+    let place = tempfile::tempdir().unwrap();
+    let picture = place.path().join("sheet.png");
     let out = ["--out", picture.to_str().unwrap(), "--count", "6"];
     let output = data("show", root.path(), &out);
     assert_code(&output, 0);
@@ -254,7 +276,7 @@ fn a_batch_is_shown_as_a_picture_and_as_plans() {
     assert_eq!(page.matches("<img ").count(), 3 + 8);
     assert_parts(&page, &["<th>draw 3</th>", "width=\"160\"", "% of the area"]);
 
-    let output = data("show", root.path(), &[&out[..], &["--json"]].concat());
+    let output = data("show", root.path(), &[&out[..], &["--json", "--force"]].concat());
     assert_code(&output, 0);
     let plans = parsed(&output);
     assert_eq!(plans.as_array().unwrap().len(), 8);
@@ -263,8 +285,75 @@ fn a_batch_is_shown_as_a_picture_and_as_plans() {
     assert_ne!(plans[0]["plan"], plans[1]["plan"]);
     assert!(plans[0]["mixed"].is_object() || plans[0]["mixed"] == "none", "{}", plans[0]);
 
-    let output = data("show", root.path(), &["--batch", "6"]);
+    let output = data("show", root.path(), &[&out[..], &["--batch", "6", "--force"]].concat());
     assert_says(&output, 1, &["there is no batch 6"]);
+}
+
+#[test]
+fn a_shown_batch_replaces_nothing_that_was_not_named() {
+    let root = folder(&[]);
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name);
+    fs::write(at("report.html"), "mine").unwrap();
+    let shown = |path: &Path, more: &[&str]| {
+        data("show", root.path(), &[&["--out", path.to_str().unwrap()], more].concat())
+    };
+    assert_says(&shown(&at("report.png"), &[]), 73, &["report.html is there already"]);
+    assert_eq!(fs::read(at("report.html")).unwrap(), b"mine");
+    assert!(!at("report.png").exists());
+    assert_code(&shown(&at("report.png"), &["--force"]), 0);
+    assert!(fs::read_to_string(at("report.html")).unwrap().starts_with("<!DOCTYPE html>"));
+
+    let image = root.path().join("train/a/0-gray.png");
+    let before = fs::read(&image).unwrap();
+    assert_says(&shown(&image, &["--force"]), 73, &["is read by this command"]);
+    assert_eq!(fs::read(&image).unwrap(), before);
+}
+
+#[test]
+fn a_pack_is_no_part_of_its_images() {
+    let root = dataset(0);
+    let pack = |target: &Path| run(&["pack", "-o", target.to_str().unwrap()], root.path());
+    for inside in ["train", "train/new", "val/a"] {
+        assert_says(&pack(&root.path().join(inside)), 73, &["lies in what is"]);
+    }
+    assert_says(&pack(Path::new("/proc/packed")), 74, &["error: cannot write /proc/packed/train"]);
+}
+
+#[test]
+fn a_pack_that_is_interrupted_leaves_nothing() {
+    let root = dataset(0);
+    for number in 0..16 {
+        let image = root.path().join(format!("train/a/long{number}.png"));
+        copy("gray.png", &image);
+        File::options().write(true).open(&image).unwrap().set_len(16 << 20).unwrap();
+    }
+    let target = tempfile::tempdir().unwrap();
+    let path = format!("data.path={}", root.path().display());
+    let args = ["data", "pack", "-o", target.path().to_str().unwrap()];
+    let start = |more: &[&str]| {
+        let sets = set(&["data.dataset=folder", &path]);
+        let mut command = vim_train(&[&args[..], &sets, more].concat());
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let partial = || {
+        let names = fs::read_dir(target.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().contains("partial")).count()
+    };
+    for (signal, code) in [(Signal::INT, Some(130)), (Signal::TERM, Some(75)), (Signal::KILL, None)]
+    {
+        let mut child = start(&[]);
+        while partial() == 0 {
+            assert!(child.try_wait().unwrap().is_none(), "it ended before it was interrupted");
+            thread::sleep(Duration::from_millis(1));
+        }
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert_eq!(child.wait().unwrap().code(), code);
+        assert_eq!(partial(), usize::from(code.is_none()), "{signal:?}");
+    }
+    let output = start(&["--shard-size=64MiB"]).wait_with_output().unwrap();
+    assert_says(&output, 0, &["note: removed ", ".train.partial-"]);
+    assert_eq!(partial(), 0);
 }
 
 #[test]

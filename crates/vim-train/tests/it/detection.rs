@@ -184,7 +184,12 @@ fn every_method_has_finite_losses() {
 
 /// Writes the first images of a split, with those of their annotations that `is_kept`, as one part
 /// of a folder of COCO's layout.
-fn write_part(folder: &Path, part: &str, split: &Split, is_kept: impl Fn(&Value) -> bool) {
+pub(crate) fn write_part(
+    folder: &Path,
+    part: &str,
+    split: &Split,
+    is_kept: impl Fn(&Value) -> bool,
+) {
     let scenes = EvalScenes::new(split, (0..split.len()).collect(), 1, OnBad::Fail).unwrap();
     let mut names = Vec::new();
     for scene in scenes {
@@ -204,7 +209,7 @@ fn write_part(folder: &Path, part: &str, split: &Split, is_kept: impl Fn(&Value)
 }
 
 /// Procedural scenes, `count` in each part.
-fn scenes(count: usize) -> Split {
+pub(crate) fn scenes(count: usize) -> Split {
     let shapes = ShapesConfig { image_size: 32, train: count, seed: 3, ..ShapesConfig::default() };
     let config = DataConfig { shapes, ..DataConfig::default() };
     vim_data::open::<vim_data::ImageObjects>(&config).unwrap().train
@@ -262,6 +267,32 @@ fn images_without_objects_and_with_crowds_alone_are_handled() {
     let scores = bench.scores("run", &values);
     assert!(scores["bbox"]["AP"].is_null() && scores["segm"]["AP"].is_null(), "{scores}");
     assert_eq!(scores["images"], 16);
+}
+
+/// One object without a mask in each part: the run learns and is measured without it.
+#[test]
+fn an_object_without_a_mask_costs_no_image() {
+    let bench = bench();
+    let data = bench.folder("coco");
+    let split = scenes(8);
+    for part in ["train2017", "val2017"] {
+        write_part(&data, part, &split, |one| !one["iscrowd"].as_bool().unwrap_or_default());
+        let file = data.join(format!("annotations/instances_{part}.json"));
+        let mut content: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        content["annotations"][0]["segmentation"] = json!([]);
+        content["info"] = json!({ "year": "2023", "version": 1.0 });
+        write(&file, content.to_string());
+    }
+    let path = format!("data.path={}", data.display());
+    let values = ["data.dataset=coco", &path, "train.steps=2", "train.batch_size=4"];
+    let values = set(&[&values[..], &["train.eval_every=2st", "checkpoint.every=2st"]].concat());
+    assert_code(&bench.train("run", &values), 0);
+    let log = bench.read("run", "log.txt");
+    assert_parts(&log, &["1 objects of 1 images in", "cannot be used (no mask: 1; the first is"]);
+    let scores = bench.scores("run", &values);
+    assert_eq!(scores["images"], 8);
+    assert_eq!(scores["segm"]["unusable"]["ignored"], 1, "{scores}");
+    assert_eq!(scores["bbox"]["unusable"]["ignored"], 0, "{scores}");
 }
 
 #[test]

@@ -70,3 +70,46 @@ fn bad_files_are_told_in_a_line() {
     let said = run(&["eval", "--coco", &truths, &stray, "--confusion", "x.csv"]);
     assert_code(&said, 2);
 }
+
+#[test]
+fn objects_that_cannot_be_used_are_counted_beside_the_numbers() {
+    let mask = "[[30, 20, 50, 20, 50, 40, 30, 40]]";
+    let truths = TRUTHS.replace(mask, "[]").replace("\"id\": 1, ", "");
+    let of_mask = r#""segmentation": [[10, 10, 30, 10, 30, 30, 10, 30]]"#;
+    let found = FOUND.replace("\"bbox\"", &format!("{of_mask}, \"bbox\""));
+    let folder = folder(&[("truths.json", truths.as_str()), ("found.json", found.as_str())]);
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (truths, found) = (path("truths.json"), path("found.json"));
+    let said = run(&["eval", "--coco", &truths, &found]);
+    assert_says(&said, 0, &["note: ", "1 annotations have no `id` and are numbered from 3 on"]);
+    let line = "segm: of the annotated objects 0 are left out and 1 ignored (no mask: 1; the first \
+                is annotation 2 of image 6, which has no mask)";
+    let text = stdout(&said);
+    assert!(text.contains(line) && !text.contains("bbox: of"), "{text}");
+    let report = parsed(&run(&["eval", "--coco", &truths, &found, "--json"]));
+    assert_eq!(report["segm"]["unusable"]["ignored"], 1);
+    assert_eq!(report["bbox"]["unusable"]["ignored"], 0);
+    // The one that is ignored is not missed.
+    assert!((report["segm"]["AP"].as_f64().unwrap() - 1.0).abs() < 1e-12, "{report}");
+    assert!((report["bbox"]["AP"].as_f64().unwrap() - 51.0 / 101.0).abs() < 1e-12, "{report}");
+}
+
+/// A polygon of 46 kB that takes gigabytes to draw.
+#[test]
+fn outlines_without_end_are_not_drawn() {
+    let point = |at: u32| format!("{}, {}", at % 2 * 65_535, at * 7 % 65_535);
+    let zigzag: Vec<String> = (0..4000).map(point).collect();
+    let truths = format!(
+        r#"{{"images": [{{"id": 4, "height": 65535, "width": 65535}}],
+            "categories": [{{"id": 18, "name": "dog"}}],
+            "annotations": [{{"id": 1, "image_id": 4, "category_id": 18, "iscrowd": 0, "area": 81,
+                "bbox": [0, 0, 9, 9], "segmentation": [[{}]]}}]}}"#,
+        zigzag.join(", ")
+    );
+    let found = r#"[{ "image_id": 4, "category_id": 18, "score": 0.5,
+        "segmentation": [[0, 0, 9, 0, 9, 9]] }]"#;
+    let folder = folder(&[("truths.json", truths.as_str()), ("found.json", found)]);
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let said = run(&["eval", "--coco", &path("truths.json"), &path("found.json")]);
+    assert_says(&said, 65, &["truths.json", "outlines run over 262", "at most 524288"]);
+}

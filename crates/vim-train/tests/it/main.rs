@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it cannot do")]
 
+mod at_once;
 mod backends;
 mod bench;
 mod commands;
@@ -20,6 +21,7 @@ mod events;
 mod fatal;
 mod features;
 mod flags;
+mod known;
 mod layers;
 mod library;
 mod nodes;

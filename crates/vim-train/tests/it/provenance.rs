@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use serde_json::Value;
-use vim_data::{Pixels, write_png};
+use vim_data::{Pixels, encode_png};
 use vim_torch::read_safetensors;
 
 use crate::support::{
@@ -184,7 +184,8 @@ fn photos(at: &Path, classes: &[(&str, [u8; 3])], counts: [usize; 2]) {
                 let shade = |c: u8| c.saturating_add(number as u8 * 7);
                 let data = colour.map(shade).repeat(32 * 32);
                 let pixels = Pixels { height: 32, width: 32, data };
-                write_png(&folder.join(format!("{name}-{number}.png")), &pixels).unwrap();
+                let path = folder.join(format!("{name}-{number}.png"));
+                fs::write(path, encode_png(&pixels).unwrap()).unwrap();
             }
         }
     }

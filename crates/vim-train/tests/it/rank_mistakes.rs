@@ -2,7 +2,9 @@
 //! docs/distributed.md, as far as a CPU can show it.
 
 use std::fs;
-use std::process::Output;
+use std::process::{Output, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use crate::support::{Bench, assert_code, assert_says, set, stderr};
 
@@ -79,4 +81,45 @@ fn a_place_where_ranks_cannot_meet_is_named() {
     let root = format!("run.root={}", file.join("runs").display());
     let output = bench.train("x", &[&["--ranks", "2"], &set(&[&root, CPU[0]])[..]].concat());
     assert_refused(&bench, &output, 74, &["cannot make ", "file/runs/.ranks/"]);
+}
+
+#[test]
+fn a_socket_without_a_place_is_explained() {
+    let bench = Bench::new();
+    let root = bench.folder(&"r".repeat(120));
+    let key = format!("run.root={}", root.display());
+    let mut command =
+        bench.command("train", "x", &[&["--ranks", "2"], &set(&[&key, CPU[0]])[..]].concat());
+    let output = command.env("TMPDIR", bench.folder("absent")).output().unwrap();
+    let words = ["cannot make ", "/absent/vim-", "run.root", "TMPDIR"];
+    assert_refused(&bench, &output, 74, &words);
+}
+
+#[test]
+fn a_rank_that_cannot_connect_is_told_once() {
+    let bench = Bench::new();
+    let ranks = bench.folder(".ranks");
+    for _ in 0..5 {
+        let mut command =
+            bench.command("train", "x", &[&["--ranks", "2"], &set(&CPU)[..]].concat());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        // The socket is there a moment before rank 1 looks where it is.
+        while child.try_wait().unwrap().is_none() {
+            let attempts = fs::read_dir(&ranks).into_iter().flatten().flatten();
+            if attempts.into_iter().any(|at| fs::remove_file(at.path().join("socket")).is_ok()) {
+                break;
+            }
+            sleep(Duration::from_millis(1));
+        }
+        let output = child.wait_with_output().unwrap();
+        if output.status.success() {
+            // Rank 1 was faster.
+            fs::remove_dir_all(bench.folder("x")).unwrap();
+            continue;
+        }
+        let words = ["error: rank 1 (node ", "cpu) failed: cannot connect to "];
+        assert_refused(&bench, &output, 74, &words);
+        return;
+    }
+    panic!("rank 1 was faster each time");
 }

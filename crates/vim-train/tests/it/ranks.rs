@@ -250,6 +250,7 @@ fn killed_on_four_ranks_then_on_two_it_ends_on_one_with_the_same_bytes() {
         if attempt < 2 {
             let killed = format!("rank {} (node ", [2, 0][attempt]);
             assert_says(&output, 69, &[&killed, "cpu) was killed by signal 9"]);
+            assert_eq!(stderr(&output).matches("error:").count(), 1, "{}", stderr(&output));
             let exit = read_json(bench.folder("killed").join("exit.json"));
             assert_eq!(exit["exit_code"], 69, "{exit}");
             assert!(exit["error"].as_str().unwrap().contains("was killed by signal 9"), "{exit}");
@@ -260,6 +261,7 @@ fn killed_on_four_ranks_then_on_two_it_ends_on_one_with_the_same_bytes() {
     last.drain(at..at + 2);
     assert_code(&bench.train("killed", &last), 0);
     assert_same(&bench, "whole", "killed");
+    assert!(!folder.exists(), "what killed supervisors left is gone");
 }
 
 #[test]

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use vim_data::dense_ops::encode_grey;
-use vim_data::{DataConfig, EvalPair, EvalPairs, OnBad, ShapesConfig, encode_png};
+use vim_data::{DataConfig, EvalPair, EvalPairs, OnBad, Pixels, ShapesConfig, encode_png};
 
 use crate::dense::{assert_refused, assert_resumes, assert_same_on_ranks, write_picture};
 use crate::support::{
-    Bench, assert_code, assert_parts, assert_says, parsed, read_json, repository, run, set, stdout,
-    write, write_bare,
+    Bench, assert_code, assert_parts, assert_says, parsed, read_json, repository, run, set, stderr,
+    stdout, write, write_bare,
 };
 
 fn bench() -> Bench {
@@ -205,6 +205,57 @@ fn four_images_are_learned_by_heart() {
     renamed[3] = "a thing".to_owned();
     write(&reversed.join("classes.txt"), listed(&renamed));
     assert_says(&bench.eval("run", &elsewhere), 65, &["does not know 1 class: a thing"]);
+}
+
+/// One side is longer than what kernels resize: the pair is bad, and the run goes on.
+#[test]
+fn a_pair_too_long_for_a_segmenter_ends_no_run() {
+    let bench = bench();
+    let data = bench.folder("pairs");
+    let pair = |part: &str, name: &str, [height, width]: [usize; 2]| {
+        let file = |kind: &str| data.join(format!("{kind}/{part}/{name}.png"));
+        let image = Pixels::black(height, width);
+        write(&file("images"), encode_png(&image).unwrap());
+        let labels: Vec<u8> = (0..height * width).map(|at| (at % 2) as u8).collect();
+        write(&file("annotations"), encode_grey(&labels, [height, width]).unwrap());
+    };
+    for number in 0..32 {
+        pair("training", &number.to_string(), [32, 32]);
+    }
+    for number in 0..3 {
+        pair("validation", &number.to_string(), [32, 32]);
+    }
+    pair("validation", "long", [1, 40_000]);
+    write(&data.join("classes.txt"), "even\nodd");
+    let path = format!("data.path={}", data.display());
+    let values = set(&["data.dataset=pairs", &path, "train.epochs=1"]);
+    let says = ["long.png", "has 1 × 40000 pixels, which makes a side of 40000"];
+    let config = repository("crates/vim-train/tests/it/fixtures/segment.toml");
+    let look = |what: &str| {
+        let args = [&["data", what, config.to_str().unwrap()], &values[..]].concat();
+        run(&args)
+    };
+    let verified = look("verify");
+    assert_code(&verified, 65);
+    assert_parts(&stdout(&verified), &says);
+    let scanned = look("scan");
+    assert_code(&scanned, 0);
+    assert_parts(&stdout(&scanned), &says);
+
+    let wrong = [&values[..], &["--set", "data.bad_test=wrong"]].concat();
+    assert_code(&bench.train("counted", &wrong), 0);
+    let fails = bench.train("fails", &values);
+    assert_says(&fails, 65, &says);
+    // `predict` says it and goes on.
+    let (short, long) = ("images/validation/1.png", "images/validation/long.png");
+    let [short, long] = [short, long].map(|name| data.join(name).display().to_string());
+    let checkpoint = bench.folder("counted").display().to_string();
+    let maps = bench.folder("maps").display().to_string();
+    let args = ["predict", &long, &short, "--checkpoint", &checkpoint, "--maps", &maps];
+    let predicted = run(&args);
+    assert_says(&predicted, 65, &["1 of 2 images cannot be used"]);
+    assert_parts(&stderr(&predicted), &[says[1], "left out"]);
+    assert!(Path::new(&maps).join("1.png").exists());
 }
 
 #[test]

@@ -111,7 +111,7 @@ impl Dataset for ShapeObjects {
         let size = [self.shapes.image_size; 2];
         let mut pixels = vec![0; 3 * size[0] * size[1]];
         let objects = self.draw(index, &mut pixels);
-        Ok(ImageObjects { id: index as u64 + 1, size, objects })
+        Ok(ImageObjects { id: index as u64 + 1, size, objects, left_out: Vec::new() })
     }
 
     fn name(&self, index: usize) -> String {

@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 use walk::{Member, walk};
 
-use super::index::{Extent, FoundImage, Index, Skipped, is_hidden, is_image};
+use super::index::{Extent, FoundImage, Index, Skipped, is_image};
 use super::labels::{Labelled, List, labelled};
 use crate::error::{DataError, Location, SourceError};
+use crate::input::without_mark;
 
 /// More classes than any dataset has; a larger number is no class.
 const CLASSES: u32 = 1 << 20;
@@ -59,21 +60,16 @@ pub(crate) fn index(archives: &[PathBuf], list: Option<&List>) -> Result<Index, 
     };
     let mut found = Vec::with_capacity(images.len());
     for ((container, member), label) in images.into_iter().zip(labels.labels) {
-        let Member { name, offset, length: bytes } = member;
-        let Ok(length) = u32::try_from(bytes) else {
-            let file = location(&archives[container as usize], &name);
-            return Err(SourceError::TooLong { file, bytes }.into());
-        };
+        let Member { name, offset, length } = member;
         found.push(FoundImage { container, label, extent: Some(Extent { offset, length }), name });
     }
     Index::new(labels.classes, archives.to_vec(), found, notes)
 }
 
-/// Name, offset and length of every file of an archive.
-pub(crate) fn files(path: &Path) -> Result<Vec<(String, u64, u64)>, DataError> {
-    let file = File::open(path).map_err(DataError::io(path))?;
-    let members = walk(path, &file)?.into_iter();
-    Ok(members.map(|Member { name, offset, length }| (name, offset, length)).collect())
+/// Every file of an archive and its place, but for hidden ones.
+pub(crate) fn files(path: &Path, file: &File) -> Result<Vec<(String, Extent)>, DataError> {
+    let place = |Member { name, offset, length }| (name, Extent { offset, length });
+    Ok(walk(path, file)?.into_iter().map(place).collect())
 }
 
 fn members(number: u32, path: &Path) -> Result<Members, DataError> {
@@ -81,16 +77,15 @@ fn members(number: u32, path: &Path) -> Result<Members, DataError> {
     let file = File::open(path).map_err(&io)?;
     let mut found = Members::default();
     for member in walk(path, &file)? {
-        if is_hidden(&member.name) {
-            // Such as the `._x.JPEG` that macOS puts beside every file.
-        } else if is_image(&member.name) {
+        if is_image(&member.name) {
             found.images.push((number, member));
         } else if member.name.ends_with(".cls") {
             let mut text = [0; 16];
             let length = text.len().min(member.length as usize);
             let text = &mut text[..length];
             file.read_exact_at(text, member.offset).map_err(&io)?;
-            let class = str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok());
+            let class =
+                str::from_utf8(without_mark(text)).ok().and_then(|text| text.trim().parse().ok());
             found.classes.push((number, member.name, class.filter(|&class| class < CLASSES)));
         } else {
             found.skipped.add(|| location(path, &member.name));

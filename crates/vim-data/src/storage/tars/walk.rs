@@ -6,6 +6,7 @@ use std::{fs::File, os::unix::fs::FileExt, path::Path};
 use tar::{Archive, Entry};
 
 use crate::error::{DataError, Location, SourceError};
+use crate::storage::index::is_hidden;
 
 /// Bytes in a header, and the multiple that contents are padded to.
 const BLOCK: u64 = 512;
@@ -21,7 +22,8 @@ pub(super) struct Member {
     pub(super) length: u64,
 }
 
-/// Every regular file of an archive, and the files inside inner `.tar` files in their place.
+/// Every regular file of an archive, and the files inside inner `.tar` files in their place, but
+/// for hidden ones.
 pub(super) fn walk(path: &Path, file: &File) -> Result<Vec<Member>, DataError> {
     let length = file.metadata().map_err(DataError::io(path))?.len();
     refuse_compressed(file, 0, Location { path: path.to_owned(), member: None })?;
@@ -78,6 +80,10 @@ impl Level<'_> {
             let name = self.name_of(&entry, content)?;
             let kind = entry.header().entry_type();
             if kind.is_dir() || kind.is_pax_global_extensions() {
+                continue;
+            }
+            // Such as the `._x.JPEG` that macOS puts beside every file.
+            if is_hidden(&name) {
                 continue;
             }
             if kind.is_symlink() || kind.is_hard_link() {

@@ -14,7 +14,7 @@ use crate::config::{Config, ConfigError, Problem};
 use crate::device;
 use crate::device::memory::device_memory;
 use crate::error::Error;
-use crate::output::{check_free, print, print_json};
+use crate::output::{check_free, check_no_input, print, print_json};
 use crate::train::environment::Head;
 use crate::train::measure::{Latency, Span, Subject, Times};
 use crate::train::ranks::{Team, start};
@@ -92,6 +92,7 @@ struct Phase {
 /// Measures, as the command that errors and documents call `name`.
 pub(crate) fn run(args: &PhasesArgs, name: &'static str) -> Result<(), Error> {
     if let Some(path) = &args.trace {
+        check_no_input(path, [args.common.config.as_path()])?;
         check_free(path, args.common.force)?;
     }
     let config = Config::load(&args.common.config, &args.common.overrides.set)?;

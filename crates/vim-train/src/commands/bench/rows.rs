@@ -15,13 +15,14 @@ use crate::error::{Error, Internal};
 use crate::fatal;
 use crate::output::bar::Bar;
 use crate::output::summary::rate;
-use crate::output::{check_free, print, print_json, write_json};
+use crate::output::{check_free, check_no_input, print, print_json, write_json};
 use crate::task::without_data::Pass;
 use crate::train::environment::Environment;
 use crate::train::measure::{StepLimits, Subject};
 
 pub(super) fn run(args: &MeasureArgs) -> Result<(), Error> {
     if let Some(output) = &args.output {
+        check_no_input(output, args.config.as_deref())?;
         check_free(output, args.force)?;
     }
     let configs = configs(args)?;

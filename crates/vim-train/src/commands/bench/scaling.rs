@@ -15,7 +15,7 @@ use crate::config::{Config, DevicesConfig};
 use crate::device::{self, DeviceName};
 use crate::error::Error;
 use crate::output::summary::rate;
-use crate::output::{check_free, json, print, print_json, write_json};
+use crate::output::{check_free, check_no_input, json, print, print_json, write_json};
 use crate::train::environment::Environment;
 use crate::train::measure::{Subject, Times};
 use crate::train::ranks::{Ended, Team, start};
@@ -117,6 +117,7 @@ pub(super) fn run(args: &ScalingArgs) -> Result<(), Error> {
         return measure(&team, args, &config);
     }
     if let Some(output) = &args.output {
+        check_no_input(output, [args.common.config.as_path()])?;
         check_free(output, args.common.force)?;
     }
     let worlds = ascending(&args.gpus);

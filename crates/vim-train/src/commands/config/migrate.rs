@@ -1,10 +1,10 @@
 //! `vim-train config migrate`.
 
-use std::fs;
 use std::path::{Path, PathBuf, absolute};
 
 use clap::Args;
 use serde_json::json;
+use vim_data::{InputKind, read_input};
 use vim_kernels::Discretization;
 use vim_migrate::{Migration, Model, NotCarried, Script, migrate};
 use vim_model::{Preset, REGISTERED};
@@ -12,7 +12,7 @@ use vim_run::storage::{Disk, replace};
 
 use crate::config::{Config, Origin, nearest};
 use crate::error::Error;
-use crate::output::{check_free, print, print_json};
+use crate::output::{check_free, check_no_input, print, print_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,9 +53,11 @@ pub(crate) struct MigrateArgs {
 
 pub(super) fn run(args: &MigrateArgs) -> Result<(), Error> {
     if let Some(output) = &args.output {
+        check_no_input(output, [args.script.as_path()])?;
         check_free(output, args.force)?;
     }
-    let bytes = fs::read(&args.script).map_err(Error::io("read", &args.script))?;
+    let read = read_input(&args.script, InputKind::Script);
+    let bytes = read.map_err(Error::input(&args.script))?;
     let text = String::from_utf8_lossy(&bytes);
     let name = args.script.file_name().unwrap_or(args.script.as_os_str()).to_string_lossy();
     let (arguments, line) = (args.arguments.as_slice(), args.line);
@@ -96,7 +98,7 @@ fn called(script: &Path, path: &str) -> Option<String> {
     let above = script.ancestors().skip(1).map(|folder| folder.join(path));
     let beside = script.with_file_name(Path::new(path).file_name()?);
     let found = above.chain([beside]).find(|path| path.is_file())?;
-    Some(String::from_utf8_lossy(&fs::read(found).ok()?).into_owned())
+    Some(String::from_utf8_lossy(&read_input(&found, InputKind::Script).ok()?).into_owned())
 }
 
 /// The preset that a name of the original stands for.

@@ -2,23 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use vim_data::{
     Coco, DataConfig, DataError, EnvPaths, Images, OnProgress, PackOptions, PackReport, Pairs,
-    Progress, ScanReport, Sides, SourceError, Sources, Stage, VerifyOptions, VerifyReport,
-    open_coco, open_images, open_pairs,
+    ScanReport, Sides, SourceError, Sources, Stage, VerifyOptions, VerifyReport, open_coco,
+    open_images, open_pairs, remove_abandoned,
 };
 use vim_run::printable;
+use vim_run::signals::{Interrupted, StopRequest};
 
 use crate::args::Overrides;
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
-use crate::output::bar::Bar;
-use crate::output::summary::rate;
-use crate::output::{print, print_json};
+use crate::output::bar::ImageBar;
+use crate::output::{check_apart, print, print_json};
 
 /// Count images and classes, and list odd files, by reading the header of every file.
 #[derive(Debug, Args)]
@@ -107,47 +105,14 @@ fn open(which: &ImageArgs) -> Result<(Named<Images>, usize), Error> {
     Ok((which.part.of(sources), workers(which, &data)))
 }
 
-/// Interval between two lines without a bar.
-const PAUSE: Duration = Duration::from_secs(30);
-
-struct Task {
-    name: String,
-    bar: Bar,
-    start: Instant,
-    last: Mutex<Instant>,
-}
-
-impl Task {
-    /// The task `name` over `total` images.
-    fn new(name: String, total: usize) -> Self {
-        let bar = Bar::of_images(total, &name);
-        let now = Instant::now();
-        Self { name, bar, start: now, last: Mutex::new(now) }
-    }
-
-    /// Updates the progress, from any thread.
-    fn show(&self, progress: Progress) {
-        if let Some(bar) = &self.bar.0 {
-            bar.set_position(progress.images as u64);
-            return;
-        }
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.elapsed() >= PAUSE {
-            *last = Instant::now();
-            let speed = progress.images as f64 / self.start.elapsed().as_secs_f64();
-            let Progress { images, total, .. } = progress;
-            eprintln!("{} {images}/{total} images {} img/s", self.name, rate(speed));
-        }
-    }
-}
-
 const SCAN_EXAMPLES: &str = "\
 Examples:
   vim-train data scan configs/vim_tiny_imagenet.toml
   vim-train data scan --set data.dataset=folder --set data.path=~/flowers --part train --json
 
 Reads the beginning of every file, and decodes none. Odd are files that are no image, JPEGs of four
-channels, and those whose content is not what their name says; all but the first are usable.";
+channels, those whose content is not what their name says, and images that do not fit their label map
+or annotations; the first and the last cannot be used.";
 
 /// `work` over every part with a bar, and the reports by the parts' names.
 fn each<R>(
@@ -157,19 +122,10 @@ fn each<R>(
 ) -> Result<BTreeMap<&'static str, R>, Error> {
     let mut reports = BTreeMap::new();
     for (name, mut images) in parts {
-        let task = Task::new(format!("{command} {name}"), vim_data::Dataset::len(&images));
+        let task = ImageBar::new(format!("{command} {name}"), vim_data::Dataset::len(&images));
         reports.insert(name, work(name, &mut images, &|progress| task.show(progress))?);
     }
     Ok(reports)
-}
-
-/// The images and the label maps of each part.
-fn halves(parts: Named<Pairs>) -> Named<Images> {
-    let each = parts.into_iter().flat_map(|(name, pairs)| {
-        let maps = if name == "train" { "train label maps" } else { "val label maps" };
-        [name, maps].into_iter().zip(pairs.into_halves())
-    });
-    each.collect()
 }
 
 pub(super) fn scan(args: &ImageArgs) -> Result<(), Error> {
@@ -177,15 +133,23 @@ pub(super) fn scan(args: &ImageArgs) -> Result<(), Error> {
     let reports = if data.dataset.has_objects() {
         let workers = workers(args, &data);
         let scanned = coco_of(args, &data)?.into_iter().map(|(name, coco)| {
-            let task = Task::new(format!("scan {name}"), vim_data::Dataset::len(coco.images()));
+            let task = ImageBar::new(format!("scan {name}"), vim_data::Dataset::len(coco.images()));
             Ok((name, vim_data::scan_objects(&coco, workers, &|progress| task.show(progress))?))
         });
         scanned.collect::<Result<_, Error>>()?
+    } else if data.dataset.has_pairs() {
+        let (workers, mut reports) = (workers(args, &data), BTreeMap::new());
+        for (name, pairs) in pairs_of(args, &data)? {
+            let maps = if name == "train" { "train label maps" } else { "val label maps" };
+            let total = vim_data::Dataset::len(&pairs);
+            let tasks = [name, maps].map(|name| ImageBar::new(format!("scan {name}"), total));
+            let watch = tasks.each_ref().map(|task| move |progress| task.show(progress));
+            let scanned = vim_data::scan_pairs(&pairs, workers, [&watch[0], &watch[1]])?;
+            reports.extend([name, maps].into_iter().zip(scanned));
+        }
+        reports
     } else {
-        let (parts, workers) = match data.dataset.has_pairs() {
-            true => (halves(pairs_of(args, &data)?), workers(args, &data)),
-            false => open(args)?,
-        };
+        let (parts, workers) = open(args)?;
         each("scan", parts, |_, images, watch| vim_data::scan(images, workers, watch))?
     };
     if args.json {
@@ -221,6 +185,7 @@ fn scan_text(name: &str, report: &ScanReport) -> String {
     for odd in &report.odd {
         lines.push(format!("  odd: {} {}", printable(&odd.name), odd.what));
     }
+    lines.extend(report.notes.iter().map(|note| format!("  note: {}", printable(note))));
     lines.join("\n")
 }
 
@@ -229,8 +194,8 @@ Examples:
   vim-train data verify configs/vim_tiny_imagenet.toml
   vim-train data verify configs/vim_tiny_imagenet.toml --again --part val --json
 
-Exit code 65 if an image cannot be used. Interrupted, it goes on where it was. From then on the loader
-knows sizes and bad files beforehand, and compares the checksum of every file that it reads.";
+Exit code 65 if an image cannot be used. Interrupted, it goes on where it was. From then on `train` and
+`eval` know bad images before they begin, and the checksum of every file that is read is compared.";
 
 /// Decode every file once, list the bad ones, and keep the verdicts and checksums with the
 /// index.
@@ -249,14 +214,14 @@ pub(super) fn verify(args: &VerifyArgs) -> Result<(), Error> {
     let reports = if data.dataset.has_objects() {
         let workers = workers(&args.which, &data);
         let verified = coco_of(&args.which, &data)?.into_iter().map(|(name, coco)| {
-            let task = Task::new(format!("verify {name}"), vim_data::Dataset::len(&coco));
+            let task = ImageBar::new(format!("verify {name}"), vim_data::Dataset::len(&coco));
             Ok((name, vim_data::verify_objects(&coco, workers, &|progress| task.show(progress))?))
         });
         verified.collect::<Result<_, Error>>()?
     } else if data.dataset.has_pairs() {
         let workers = workers(&args.which, &data);
         let verified = pairs_of(&args.which, &data)?.into_iter().map(|(name, pairs)| {
-            let task = Task::new(format!("verify {name}"), vim_data::Dataset::len(&pairs));
+            let task = ImageBar::new(format!("verify {name}"), vim_data::Dataset::len(&pairs));
             Ok((name, vim_data::verify_pairs(&pairs, workers, &|progress| task.show(progress))?))
         });
         verified.collect::<Result<_, Error>>()?
@@ -276,12 +241,13 @@ pub(super) fn verify(args: &VerifyArgs) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::data(format!(
-        "{bad} of {images} images cannot be used (listed above): copy them again, or replace or remove them"
+        "{bad} of {images} images cannot be used (listed above): copy them again, or replace or remove them, \
+         or mend what is annotated"
     )))
 }
 
 fn verify_text(name: &str, report: &VerifyReport) -> String {
-    let VerifyReport { path, images, known, good, bytes, warned, bad } = report;
+    let VerifyReport { path, images, known, good, bytes, warned, bad, notes } = report;
     let mut lines = vec![
         format!("{name}  {}", path.display()),
         format!("  images  {images}, of which {known} were known from before"),
@@ -295,6 +261,7 @@ fn verify_text(name: &str, report: &VerifyReport) -> String {
             lines.push(format!("  {what}: {} {}", printable(&finding.name), finding.what));
         }
     }
+    lines.extend(notes.iter().map(|note| format!("  note: {}", printable(note))));
     lines.join("\n")
 }
 
@@ -324,19 +291,47 @@ pub(crate) struct PackArgs {
 }
 
 pub(super) fn pack(args: &PackArgs) -> Result<(), Error> {
+    let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
     let folder = &args.output;
     let (parts, _) = open(&args.which)?;
     let options = PackOptions { shard_bytes: args.shard_size, shuffle: args.shuffle };
+    // A pack among the files of classes would be one more class, and beside archives what is read
+    // in their place.
+    let read = parts.iter().map(|(name, images)| match images.location(0).member {
+        None => images.root().to_owned(),
+        Some(_) => images.root().join(name),
+    });
+    let read: Vec<PathBuf> = read.collect();
     // Check all parts first: one takes hours.
     for (name, _) in &parts {
         let path = folder.join(name);
+        check_apart(&path, &read)?;
         if path.exists() {
             return Err(DataError::from(SourceError::Exists(path)).into());
         }
     }
-    let reports = each("pack", parts, |name, images, watch| {
-        vim_data::pack(images, &folder.join(name), options, watch)
-    })?;
+    for (name, _) in &parts {
+        for left in remove_abandoned(&folder.join(name))? {
+            let left = left.display();
+            eprintln!("note: removed {left}, which a pack that was killed had left");
+        }
+    }
+    // From here on a signal ends the copying, and what was copied is removed.
+    stop.defer();
+    let mut done = Vec::new();
+    let packed = each("pack", parts, |name, images, watch| {
+        let (path, is_stopped) = (folder.join(name), || stop.get().is_some());
+        let report = vim_data::pack(images, &path, options, watch, &is_stopped)?;
+        done.push(path);
+        Ok(report)
+    });
+    if let (Err(_), Some(stop)) = (&packed, stop.get()) {
+        for path in done {
+            eprintln!("note: {} is complete: --part names the other", path.display());
+        }
+        return Err(Interrupted { stop }.into());
+    }
+    let reports = packed?;
     if args.which.json {
         return print_json(&reports);
     }

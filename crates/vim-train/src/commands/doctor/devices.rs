@@ -7,7 +7,9 @@ use vim_verify::smoke;
 use super::{Context, Finding};
 use crate::commands::verify::explain;
 use crate::config::Backend;
-use crate::device::cuda_libraries::{self, Libraries, driver_version, newest_cuda};
+use crate::device::cuda_libraries::{
+    self, CudaVersion, Libraries, driver_version, newest_of_driver, remedy,
+};
 use crate::device::machine::Machine;
 use crate::device::{self, DeviceName, backends};
 
@@ -102,10 +104,12 @@ pub(super) fn driver(context: &Context) -> Vec<Finding> {
         .as_ref()
         .map_or_else(|| "libcuda.so.1 not found".into(), |path| path.display().to_string());
     let version_text = version.clone().unwrap_or_else(|| "not loaded".into());
+    let newest =
+        newest_of_driver(machine).map_or_else(String::new, |cuda| format!(" (CUDA {cuda})"));
     let visible = machine.text("CUDA_VISIBLE_DEVICES");
     let visible_text =
         visible.map_or_else(String::new, |list| format!(", CUDA_VISIBLE_DEVICES={list}"));
-    let detail = format!("{version_text}, {gpus} GPUs{visible_text}, {library_text}");
+    let detail = format!("{version_text}{newest}, {gpus} GPUs{visible_text}, {library_text}");
     let advice = match (version, library, gpus) {
         (Some(_), None, _) => {
             "the driver's library is missing: start Apptainer with --nv, Docker with --gpus all, or install the driver's user part"
@@ -128,7 +132,7 @@ pub(super) fn libraries(context: &Context) -> Vec<Finding> {
     }
     let asked = asks_for_cuda(context);
     match cuda_libraries::found() {
-        Ok(found) => vec![with_driver(found, driver_version(&context.machine).as_deref())],
+        Ok(found) => vec![with_driver(found, newest_of_driver(&context.machine))],
         // The error covers both, with the advice.
         Err(error) if asked => vec![Finding::fail(what, error.to_string(), "see docs/install.md")],
         Err(error) => vec![Finding::warn(what, error.to_string(), "see docs/install.md")],
@@ -143,8 +147,8 @@ fn asks_for_cuda(context: &Context) -> bool {
     )
 }
 
-/// The libraries found, and whether the driver supports their version.
-fn with_driver(found: &Libraries, driver: Option<&str>) -> Finding {
+/// The libraries found, and whether a driver that runs CUDA `newest` loads what they compile.
+fn with_driver(found: &Libraries, newest: Option<CudaVersion>) -> Finding {
     let what = "cuda libraries";
     let headers = found.headers_version.as_deref().unwrap_or("of unknown version");
     let detail = format!(
@@ -154,17 +158,16 @@ fn with_driver(found: &Libraries, driver: Option<&str>) -> Finding {
         found.root.display(),
         found.origin
     );
-    let major = |version: &str| version.split('.').next().and_then(|text| text.parse::<u32>().ok());
-    let nvrtc = major(&found.nvrtc_version);
-    let runs = driver.and_then(newest_cuda);
-    match (nvrtc, runs, found.headers_version.as_deref().and_then(major)) {
-        (Some(nvrtc), Some(runs), _) if nvrtc > runs => {
+    let nvrtc = CudaVersion::of(&found.nvrtc_version);
+    match (nvrtc, newest, found.headers_version.as_deref().and_then(CudaVersion::of)) {
+        (Some(nvrtc), Some(newest), _) if !newest.loads(nvrtc) => {
             let advice = format!(
-                "this driver runs CUDA {runs} at most: load that toolkit, or install its wheels (docs/install.md)"
+                "this driver runs CUDA {newest}, and loads no kernel that NVRTC {nvrtc} compiles: {}",
+                remedy(Some(newest))
             );
             Finding::fail(what, detail, advice)
         }
-        (Some(nvrtc), _, Some(headers)) if nvrtc != headers => Finding::warn(
+        (Some(nvrtc), _, Some(headers)) if nvrtc.major != headers.major => Finding::warn(
             what,
             detail,
             "library and headers are of different versions: point CUDA_HOME to a toolkit that has both",
@@ -204,6 +207,7 @@ pub(super) fn compiler(_: &Context) -> Vec<Finding> {
 mod tests {
     use super::super::Verdict;
     use super::*;
+    use crate::device::cuda_libraries::newest_cuda;
 
     #[test]
     fn a_compiler_newer_than_the_driver_fails() {
@@ -217,13 +221,22 @@ mod tests {
         for (nvrtc, headers, driver, verdict) in [
             ("13.0", Some("13.0"), Some("580.65.06"), Verdict::Pass),
             ("13.0", Some("13.0"), Some("570.124.06"), Verdict::Fail),
-            ("12.9", Some("12.9"), Some("570.124.06"), Verdict::Pass),
-            ("12.9", Some("12.9"), Some("525.60.13"), Verdict::Pass),
+            ("13.5.37", Some("13.5"), Some("580.159"), Verdict::Fail),
+            ("13.5.37", Some("13.5"), Some("610.1"), Verdict::Pass),
+            ("12.9", Some("12.9"), Some("570.124.06"), Verdict::Fail),
+            ("12.9", Some("12.9"), Some("575.51.03"), Verdict::Pass),
+            ("12.9", Some("12.9"), Some("525.60.13"), Verdict::Fail),
+            ("12.4.127", Some("12.4"), Some("550.54.15"), Verdict::Pass),
             ("12.9", Some("11.8"), Some("580.65.06"), Verdict::Warn),
             ("12.9", None, None, Verdict::Pass),
         ] {
-            let finding = with_driver(&found(nvrtc, headers), driver);
+            let finding = with_driver(&found(nvrtc, headers), driver.and_then(newest_cuda));
             assert_eq!(finding.verdict, verdict, "{finding:?}");
         }
+        // What to install, for this driver.
+        let finding = with_driver(&found("13.5.37", None), newest_cuda("580.159"));
+        let advice = finding.advice.unwrap();
+        assert!(advice.contains("this driver runs CUDA 13.0"), "{advice}");
+        assert!(advice.contains("'nvidia-cuda-nvrtc==13.0.*'"), "{advice}");
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use vim_data::{CocoAnnotations, CocoDetections, CocoEvaluation, CocoKind, CocoScores};
+use vim_run::printable;
 use vim_run::storage::{Disk, replace};
 
 use super::EvalArgs;
@@ -16,6 +17,7 @@ use crate::output::{print, print_json};
 /// both where they have both.
 pub(super) fn run(args: &EvalArgs, annotations: &Path, detections: &Path) -> Result<(), Error> {
     let truths = CocoAnnotations::read(annotations)?;
+    truths.notes().iter().for_each(|note| eprintln!("note: {}", printable(note)));
     let found = CocoDetections::read(detections, &truths)?;
     let compared = kinds(&truths, &found).into_iter().map(|kind| {
         let evaluation = CocoEvaluation::new(&truths, &found, kind);

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
+use vim_data::{InputKind, read_input};
 use vim_run::storage::{Disk, replace};
 use vim_sweep::predictions::{Counts, Predictions, check_alike};
 
 use crate::error::Error;
-use crate::output::{check_free, columns, csv, print, print_json};
+use crate::output::{check_free, check_no_input, columns, csv, print, print_json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,6 +63,7 @@ struct Report {
 pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     let CompareArgs { first, second, images, force, json } = args;
     if let Some(path) = images {
+        check_no_input(path, [first.as_path(), second])?;
         check_free(path, *force)?;
     }
     let (ours, theirs) = (read(first)?, read(second)?);
@@ -73,7 +75,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
 }
 
 fn read(path: &Path) -> Result<Predictions, Error> {
-    let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
+    let bytes = read_input(path, InputKind::Record).map_err(Error::input(path))?;
     Predictions::parse(&bytes)
         .map_err(|what| Error::data(format!("{} holds no predictions: {what}", path.display())))
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use vim_comm::Comm;
+use vim_data::BadRule;
 use vim_run::CONFIG;
 use vim_run::checkpoint::{Selection, Weights};
 use vim_run::signals::{Interrupted, StopRequest};
@@ -19,11 +20,12 @@ use crate::device;
 use crate::device::threads;
 use crate::error::Error;
 use crate::output::bar::Bar;
-use crate::output::{check_free, confusion, print, print_json};
+use crate::output::{check_free, check_no_input, confusion, print, print_json};
 use crate::task::EvalSplit;
 use crate::task::backends::{self, Work};
 use crate::task::classes::as_trained;
 use crate::task::kinds::with_task;
+use crate::task::known::check_split;
 use crate::task::named::{EvalOptions, Evaluating, NamedTask, Report as _, check_flags};
 use crate::weights::place::Place;
 use crate::weights::provenance::{Remarks, Use};
@@ -114,6 +116,7 @@ pub(crate) fn run(args: &EvalCommandArgs) -> Result<(), Error> {
         (Some(EvalCommand::Compare(args)), _, _) => compare::run(args),
         (None, _, Some([annotations, detections])) => {
             check_free_all(evaluation)?;
+            check_no_inputs(evaluation, &[annotations.clone(), detections.clone()])?;
             coco::run(evaluation, annotations, detections)
         }
         (None, Some(config), _) => evaluate_checkpoint(config, evaluation),
@@ -126,12 +129,22 @@ fn check_free_all(args: &EvalArgs) -> Result<(), Error> {
     args.options.files().try_for_each(|path| check_free(path, args.force))
 }
 
+/// Checks that none of the files to be written is read, too.
+fn check_no_inputs(args: &EvalArgs, read: &[PathBuf]) -> Result<(), Error> {
+    let mut files = args.options.files();
+    files.try_for_each(|path| check_no_input(path, read.iter().map(PathBuf::as_path)))
+}
+
 fn evaluate_checkpoint(path: &Path, args: &EvalArgs) -> Result<(), Error> {
     check_free_all(args)?;
     if let Some(path) = &args.options.confusion {
         confusion::check_extension(path)?;
     }
     let subject = subject(path, args)?;
+    let Subject { config, weights } = &subject;
+    let own = path.is_file().then(|| path.to_owned());
+    let read = weights.inputs().into_iter().chain(config.data_inputs()).chain(own);
+    check_no_inputs(args, &read.collect::<Vec<_>>())?;
     with_task!(subject.config.task, T => evaluate::<T>(args, subject))
 }
 
@@ -169,6 +182,11 @@ fn evaluate<T: NamedTask>(args: &EvalArgs, subject: Subject) -> Result<(), Error
         EvalSplit::Val => splits.val.ok_or_else(no_validation)?,
     };
     remarks.classes_without_images = split.empty_classes();
+    let what = if args.split == EvalSplit::Val { "validation images" } else { "test images" };
+    let rule = BadRule::Test(config.data.bad_test);
+    for note in check_split(&split, what, rule, &config, &Comm::single())? {
+        eprintln!("note: {note}");
+    }
     let described = source.described::<T::Heads>(Some(&config), Some(classes))?;
     let (model, loaded) = source.model(&described, &chosen.device, options)?;
     source.say_notes(&loaded, options);

@@ -12,7 +12,7 @@ use vim_model::{FeatureError, Vim};
 
 use super::images::{ModelArgs, Walk, images};
 use crate::error::{Error, Failure, code};
-use crate::output::{OutputError, check_free, print, print_json};
+use crate::output::{OutputError, check_free, check_no_input, print, print_json};
 use crate::task::kinds::with_task;
 use crate::task::named::NamedTask;
 use crate::task::trained::Subject;
@@ -107,6 +107,8 @@ pub(crate) fn run(args: &FeaturesArgs) -> Result<(), Error> {
 fn write<T: NamedTask>(args: &FeaturesArgs, subject: &Subject) -> Result<(), Error> {
     let output = &args.output;
     let paths = images(&args.images)?;
+    let read = args.model.inputs(subject);
+    check_no_input(output, read.iter().chain(&paths).map(PathBuf::as_path))?;
     let (described, remarks) = args.model.describe::<T>(subject)?;
     let device = args.model.device(subject.given.as_ref())?.device;
     // Features have no classes.

@@ -1,11 +1,11 @@
 //! An `.npz` file whose arrays grow image by image.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Seek, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use npyz::{DType, TypeStr, WriteOptions, WriterBuilder};
-use vim_run::storage::{Disk, folder_of, replace_with};
+use vim_run::storage::{Disk, Storage as _, replace_with};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
@@ -36,15 +36,13 @@ struct Growing {
 impl Npz {
     /// Prepares the arrays called `names` of the file `path`.
     pub(super) fn new(path: &Path, names: impl Iterator<Item = String>) -> Result<Self, Error> {
-        let file = path.file_name().unwrap_or_default().to_string_lossy();
         let growing = |name: String| {
-            let at = folder_of(path).join(format!(".tmp-{file}-{name}"));
             let open = || -> io::Result<BufWriter<File>> {
-                let mut options = File::options();
-                let values =
-                    options.read(true).write(true).create(true).truncate(true).open(&at)?;
-                // The space is free again as soon as the process ends, however it does.
-                fs::remove_file(&at)?;
+                let temporary = Disk.temporary(path)?;
+                let values = File::options().read(true).write(true).open(temporary.path())?;
+                // Its name goes at once: the space is free again as soon as the process ends,
+                // however it does.
+                drop(temporary);
                 Ok(BufWriter::new(values))
             };
             let values = open().map_err(Error::io("write", path))?;
@@ -79,7 +77,7 @@ impl Npz {
         let layers: Vec<i64> = layers.iter().map(|&layer| layer as i64).collect();
         let mut shapes = Vec::new();
         let write = |at: &Path| {
-            let mut npz = ZipWriter::new(BufWriter::new(File::create(at)?));
+            let mut npz = ZipWriter::new(WholeFile::new(File::create(at)?));
             for array in &mut self.arrays {
                 shapes.push((array.name.clone(), array.write(&mut npz)?));
             }
@@ -89,10 +87,67 @@ impl Npz {
                 shapes.push(("labels".into(), write_numbers(&mut npz, "labels", labels)?));
                 shapes.push(("classes".into(), write_text(&mut npz, "classes", classes)?));
             }
-            npz.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+            npz.finish()?.end()
         };
         replace_with(&Disk, &self.path, write).map_err(Error::io("write", &self.path))?;
         Ok(shapes)
+    }
+}
+
+/// A file that keeps its first error for the end: an archive whose file fails says so on stderr by
+/// itself, when it is dropped.
+struct WholeFile {
+    file: BufWriter<File>,
+    position: u64,
+    length: u64,
+    state: io::Result<()>,
+}
+
+impl WholeFile {
+    fn new(file: File) -> Self {
+        Self { file: BufWriter::new(file), position: 0, length: 0, state: Ok(()) }
+    }
+
+    /// Does `what` with the file, unless something failed before.
+    fn attempt(&mut self, what: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) {
+        if self.state.is_ok() {
+            self.state = what(&mut self.file);
+        }
+    }
+
+    /// Returns when all is on the disk.
+    fn end(self) -> io::Result<()> {
+        self.state?;
+        self.file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+    }
+}
+
+impl Write for WholeFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.attempt(|file| file.write_all(bytes));
+        self.position += bytes.len() as u64;
+        self.length = self.length.max(self.position);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.attempt(Write::flush);
+        Ok(())
+    }
+}
+
+impl Seek for WholeFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let to = match to {
+            SeekFrom::Start(to) => to,
+            SeekFrom::Current(by) => self.position.saturating_add_signed(by),
+            SeekFrom::End(by) => self.length.saturating_add_signed(by),
+        };
+        if to != self.position {
+            self.attempt(|file| file.seek(SeekFrom::Start(to)).map(drop));
+            self.position = to;
+        }
+        Ok(to)
     }
 }
 
@@ -154,4 +209,27 @@ fn write_text<W: Write + Seek>(
     texts.iter().try_for_each(|text| writer.push(text))?;
     writer.finish()?;
     Ok(shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_at_the_end() {
+        let mut npz = ZipWriter::new(WholeFile::new(File::create("/dev/full").unwrap()));
+        write_numbers(&mut npz, "layers", &vec![7; 100_000]).unwrap();
+        let error = npz.finish().unwrap().end().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.npz");
+        let mut npz = ZipWriter::new(WholeFile::new(File::create(&path).unwrap()));
+        let layers: Vec<i64> = (0..10_000).collect();
+        write_numbers(&mut npz, "layers", &layers).unwrap();
+        npz.finish().unwrap().end().unwrap();
+        let mut zip = zip::ZipArchive::new(File::open(&path).unwrap()).unwrap();
+        let array = npyz::NpyFile::new(zip.by_name("layers.npy").unwrap()).unwrap();
+        assert_eq!(array.into_vec::<i64>().unwrap(), layers);
+    }
 }

@@ -54,6 +54,11 @@ impl ModelArgs {
         Subject::find(&self.checkpoint, &root, self.take.section(), given)
     }
 
+    /// All that is read beside the images, by which the weights of `subject` were found.
+    pub(super) fn inputs(&self, subject: &Subject) -> Vec<PathBuf> {
+        subject.place.inputs().into_iter().chain(self.config.clone()).collect()
+    }
+
     /// The model of the weights, whose task is `T`, and what the answers must say of it.
     pub(super) fn describe<T: NamedTask>(
         &self,

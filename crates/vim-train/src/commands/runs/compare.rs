@@ -1,13 +1,14 @@
 //! `vim-train runs compare`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use vim_run::checkpoint::Selection;
 use vim_run::metrics::ScoreKind;
+use vim_run::storage::{Disk, replace};
 
 use super::history::Evaluated;
 use super::list::steps;
@@ -17,9 +18,10 @@ use super::show::plain;
 use super::{RootArg, Status, UNKNOWN, one, score_label};
 use crate::error::Error;
 use crate::output::summary::{duration, rate};
-use crate::output::{columns, print, print_json};
+use crate::output::{check_no_input, columns, print, print_json};
 use crate::task::EvalSplit;
 use crate::task::kinds::{PRIMARY, SCORES, scores_beside};
+use crate::weights::place::Place;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,11 +64,16 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     }
     let runs = args.names.iter().map(|name| one(name, &args.root.root));
     let runs = runs.collect::<Result<Vec<Run>, Error>>()?;
+    if let Some(path) = &args.plot {
+        let read =
+            runs.iter().flat_map(|run| Place::Run(run.row.path.clone(), Selection::Last).inputs());
+        check_no_input(path, read.collect::<Vec<_>>().iter().map(PathBuf::as_path))?;
+    }
     let names = distinct(&runs);
     if let Some(path) = &args.plot {
         let curves = runs.iter().zip(&names).map(|(run, name)| Curves {
             name: name.clone(),
-            loss: run.history.loss_curve(),
+            loss: run.history.loss.points(),
             score: run.history.score_curve(),
         });
         let is_watched = |run: &Run| run.history.split() == EvalSplit::Test;
@@ -77,17 +84,17 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
         };
         let kind = runs.first().map_or(PRIMARY[0], |run| run.row.primary);
         let figure = plot::draw(&curves.collect::<Vec<_>>(), split, kind);
-        fs::write(path, figure).map_err(Error::io("write", path))?;
+        replace(&Disk, path, figure.as_bytes()).map_err(Error::io("write", path))?;
     }
     let differences = differences(&runs);
     if args.json {
         return print_json(&json!({
             "runs": runs.iter().map(|run| json!({
                 "run": run.row,
-                "last_train": run.history.train.last(),
+                "last_train": run.history.last_train,
                 "last_val": run.history.last_val(),
                 "test": run.history.test,
-                "images_per_second": run.history.median_speed(),
+                "images_per_second": run.history.median_speed,
                 "seconds": run.history.seconds,
             })).collect::<Vec<_>>(),
             "differences": differences,
@@ -158,7 +165,7 @@ fn results(runs: &[Run]) -> Vec<Vec<String>> {
     let mut rows = vec![
         row("status", &|run| Some(run.row.status.to_string())),
         row("steps", &|run| Some(steps(run.row.step, run.row.total_steps))),
-        row("train loss, last", &|run| run.history.train.last()?.loss.map(loss)),
+        row("train loss, last", &|run| run.history.last_train?.loss.map(loss)),
     ];
     // Of the other tasks nothing is measured.
     let kinds: Vec<&ScoreKind> = SCORES.iter().filter(|kind| is_scored(runs, kind)).collect();
@@ -172,7 +179,7 @@ fn results(runs: &[Run]) -> Vec<Vec<String>> {
         row(&format!("test {}", kind.label), &|run| of(run.history.test.as_ref(), kind))
     }));
     rows.extend([
-        row("img/s, median", &|run| run.history.median_speed().map(rate)),
+        row("img/s, median", &|run| run.history.median_speed.map(rate)),
         row("time", &|run| {
             let time = Duration::try_from_secs_f64(run.history.seconds).ok()?;
             (!time.is_zero()).then(|| duration(time))

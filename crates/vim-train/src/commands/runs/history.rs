@@ -1,11 +1,10 @@
 //! The readable records of a run's `metrics.jsonl` and `timing.jsonl`.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
 use serde::Serialize;
-use vim_run::metrics::{OWN_WEIGHTS, Record, ScoreKind, Scores};
+use vim_run::metrics::{Curve, OWN_WEIGHTS, Record, RecordReader, ScoreKind, Scores};
 use vim_run::{METRICS, TIMING};
 
 use crate::task::EvalSplit;
@@ -52,15 +51,19 @@ pub(crate) struct Best {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct History {
-    pub(crate) train: Vec<Train>,
+    /// The newest record of training.
+    pub(crate) last_train: Option<Train>,
+    /// The training loss by step.
+    pub(crate) loss: Curve,
     pub(crate) val: Vec<Evaluated>,
     /// On the test images, the newest.
     pub(crate) test: Option<Evaluated>,
     /// On the test images before that, where there are no validation images: by these, nothing was
     /// chosen.
     pub(crate) watched: Vec<Evaluated>,
-    /// Images per second, record by record.
-    pub(crate) images_per_second: Vec<f64>,
+    /// The median speed, in images per second: robust against the slow first records, which
+    /// include tuning.
+    pub(crate) median_speed: Option<f64>,
     /// Total working time of all processes, in seconds.
     pub(crate) seconds: f64,
 }
@@ -68,37 +71,45 @@ pub(crate) struct History {
 impl History {
     pub(super) fn read(folder: &Path, problems: &mut Vec<String>) -> Self {
         let mut history = Self::default();
-        for record in lines(folder, METRICS, &["kind", "step"], problems) {
-            let number = |key: &str| record.number::<f64>(key);
-            let Some(step) = record.number("step") else { continue };
-            if record.text("kind") == Some("train") {
-                let (epoch, loss) = (record.number("epoch"), number("loss"));
-                let (lr, grad_norm) = (number("lr"), number("grad_norm"));
-                history.train.push(Train { step, epoch, loss, lr, grad_norm });
-                continue;
-            }
-            let checkpoint = record.text("checkpoint").unwrap_or_default().to_owned();
-            let averaged = record.text("weights").filter(|name| *name != OWN_WEIGHTS);
-            let averaged = averaged.map(str::to_owned);
-            let scores = record.measured().collect();
-            let evaluated = Evaluated { step, checkpoint, averaged, scores };
-            match record.text("split") {
-                Some("val") => history.val.push(evaluated),
-                Some("test") if history.is_result(&evaluated) => {
-                    history.watched.extend(history.test.replace(evaluated));
-                }
-                Some(_) | None => {}
-            }
-        }
-        let mut last = 0.0;
-        for timing in lines(folder, TIMING, &["step"], problems) {
-            history.images_per_second.extend(timing.number::<f64>("images_per_second"));
-            let Some(elapsed) = timing.number::<f64>("elapsed_s") else { continue };
+        each(folder, METRICS, &["kind", "step"], problems, |record| history.add(&record));
+        let (mut last, mut speeds) = (0.0, Vec::new());
+        each(folder, TIMING, &["step"], problems, |timing| {
+            speeds.extend(timing.number::<f64>("images_per_second"));
+            let Some(elapsed) = timing.number::<f64>("elapsed_s") else { return };
             // Every process starts its own count.
             history.seconds += if elapsed < last { elapsed } else { elapsed - last };
             last = elapsed;
-        }
+        });
+        speeds.sort_unstable_by(f64::total_cmp);
+        history.median_speed = speeds.get(speeds.len() / 2).copied();
         history
+    }
+
+    /// Adds a record of [`METRICS`].
+    fn add(&mut self, record: &Record) {
+        let number = |key: &str| record.number::<f64>(key);
+        let Some(step) = record.number("step") else { return };
+        if record.text("kind") == Some("train") {
+            let (epoch, loss) = (record.number("epoch"), number("loss"));
+            let (lr, grad_norm) = (number("lr"), number("grad_norm"));
+            if let Some(loss) = loss {
+                self.loss.push(step as f64, loss);
+            }
+            self.last_train = Some(Train { step, epoch, loss, lr, grad_norm });
+            return;
+        }
+        let checkpoint = record.text("checkpoint").unwrap_or_default().to_owned();
+        let averaged = record.text("weights").filter(|name| *name != OWN_WEIGHTS);
+        let averaged = averaged.map(str::to_owned);
+        let scores = record.measured().collect();
+        let evaluated = Evaluated { step, checkpoint, averaged, scores };
+        match record.text("split") {
+            Some("val") => self.val.push(evaluated),
+            Some("test") if self.is_result(&evaluated) => {
+                self.watched.extend(self.test.replace(evaluated));
+            }
+            Some(_) | None => {}
+        }
     }
 
     /// Whether `test` is the run's result: if both were tested, the model's own weights count, not
@@ -132,10 +143,6 @@ impl History {
         self.val.iter().rev().find(|val| val.averaged.is_none()).or(self.val.last())
     }
 
-    pub(crate) fn loss_curve(&self) -> Vec<(f64, f64)> {
-        self.train.iter().filter_map(|train| Some((train.step as f64, train.loss?))).collect()
-    }
-
     /// The split that was evaluated during training.
     pub(crate) fn split(&self) -> EvalSplit {
         let is_watched = self.val.is_empty() && !self.watched.is_empty();
@@ -153,42 +160,45 @@ impl History {
         let name = self.primary().name;
         own.filter_map(|one| Some((one.step as f64, one.score(name)?))).collect()
     }
-
-    /// The median speed: robust against the slow first records, which include tuning.
-    pub(crate) fn median_speed(&self) -> Option<f64> {
-        let mut speeds = self.images_per_second.clone();
-        speeds.sort_by(f64::total_cmp);
-        speeds.get(speeds.len() / 2).copied()
-    }
 }
 
-/// The records in a file with the keys `needed`; the count of others is reported. An absent file
-/// has none.
-fn lines(folder: &Path, name: &str, needed: &[&str], problems: &mut Vec<String>) -> Vec<Record> {
-    let bytes = match fs::read(folder.join(name)) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
+/// Hands over the records in a file with the keys `needed`; the count of others is reported. An
+/// absent file has none.
+fn each(
+    folder: &Path,
+    name: &str,
+    needed: &[&str],
+    problems: &mut Vec<String>,
+    mut take: impl FnMut(Record),
+) {
+    let reader = match RecordReader::open(&folder.join(name)) {
+        Ok(reader) => reader,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return,
         Err(error) => {
             problems.push(format!("{name} cannot be read: {error}"));
-            return Vec::new();
+            return;
         }
     };
-    let (mut records, mut bad) = (Vec::new(), Vec::new());
-    // An incomplete line is being written or was cut off by a crash; resuming rewrites it.
-    let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-    for (number, line) in bytes[..whole].split_inclusive(|&byte| byte == b'\n').enumerate() {
-        let record = std::str::from_utf8(line).ok().and_then(Record::parse);
+    let (mut first, mut others) = (None, 0_usize);
+    for line in reader {
+        let (number, record) = match line {
+            Ok(line) => line,
+            Err(error) => {
+                problems.push(format!("{name} cannot be read to its end: {error}"));
+                break;
+            }
+        };
         match record.filter(|record| needed.iter().all(|key| record.get(key).is_some())) {
-            Some(record) => records.push(record),
-            None => bad.push(number + 1),
+            Some(record) => take(record),
+            None if first.is_none() => first = Some(number),
+            None => others += 1,
         }
     }
-    if let Some(first) = bad.first() {
-        let others = match bad.len() - 1 {
+    if let Some(first) = first {
+        let others = match others {
             0 => String::new(),
             others => format!(" and {others} more"),
         };
         problems.push(format!("{name}: line {first}{others} cannot be understood"));
     }
-    records
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::run::{Run, RunRow};
+use super::run::RunRow;
 use super::{Status, UNKNOWN, all, score_label};
 use crate::error::Error;
 use crate::output::summary::duration;
@@ -67,13 +67,12 @@ pub(crate) enum SortBy {
 }
 
 pub(super) fn run(args: &ListArgs) -> Result<(), Error> {
-    let rows = all(&args.root)?.into_iter().map(|Run { row, .. }| row);
     let is_asked = |row: &RunRow| {
         let method = row.method.as_ref().is_some_and(|method| args.method.contains(method));
         (args.method.is_empty() || method)
             && (args.status.is_empty() || args.status.contains(&row.status))
     };
-    let mut rows: Vec<RunRow> = rows.filter(is_asked).collect();
+    let mut rows: Vec<RunRow> = all(&args.root)?.into_iter().filter(is_asked).collect();
     rows.sort_by(|a, b| order(args.sort, a, b));
     if args.reverse {
         rows.reverse();

@@ -24,6 +24,7 @@ use crate::weights::place::Place;
 
 pub(crate) use history::Evaluated;
 pub(crate) use list::steps;
+use run::RunRow;
 pub(crate) use run::{Run, Status};
 
 const EXAMPLES: &str = "\
@@ -67,23 +68,23 @@ const UNKNOWN: &str = "-";
 const SWEEP_FOLDERS: [&str; 3] = ["configs", "logs", vim_slurm::submissions::FOLDER];
 
 /// The runs in `root` by name, and folders without runs, so that none is overlooked.
-fn all(root: &Path) -> Result<Vec<Run>, Error> {
+fn all(root: &Path) -> Result<Vec<RunRow>, Error> {
     let inside = folders(root).map_err(Error::io("list", root))?;
     if holds_run(root) {
-        return Ok(vec![named(root)]);
+        return Ok(vec![named(root).row]);
     }
     let mut found = Vec::new();
     for folder in inside {
         collect(&folder, MAX_DEPTH, &mut found);
     }
-    let mut runs: Vec<Run> = found
+    let mut runs: Vec<RunRow> = found
         .into_iter()
         .map(|path| {
             let name = path.strip_prefix(root).unwrap_or(&path).display().to_string();
-            Run::read(&path, name)
+            Run::read(&path, name).row
         })
         .collect();
-    runs.sort_by(|a, b| a.row.name.cmp(&b.row.name));
+    runs.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(runs)
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::Value;
+use vim_data::{InputKind, read_input, read_text};
 use vim_run::checkpoint::{self, State};
 use vim_run::metrics::ScoreKind;
 use vim_run::{
@@ -94,7 +95,7 @@ impl Run {
         if aside > 0 {
             problems.push(format!("damaged checkpoints set aside: {aside}"));
         }
-        let recorded = history.train.last().map(|train| train.step);
+        let recorded = history.last_train.map(|train| train.step);
         let saved = checkpoints.last().map(|(step, _)| *step);
         let text = |key: &str| config.get(key).and_then(|value| value.as_str()).map(str::to_owned);
         let age = changed.and_then(|changed| SystemTime::now().duration_since(changed).ok());
@@ -138,7 +139,7 @@ fn read_config(
     folder: &Path,
     problems: &mut Vec<String>,
 ) -> (BTreeMap<String, toml::Value>, Option<String>) {
-    let text = match fs::read_to_string(folder.join(CONFIG)) {
+    let text = match read_text(&folder.join(CONFIG), InputKind::Script) {
         Ok(text) => text,
         Err(error) => {
             let missing = error.kind() == std::io::ErrorKind::NotFound;
@@ -174,7 +175,8 @@ fn read_config(
 }
 
 fn read_environment(folder: &Path, problems: &mut Vec<String>) -> Value {
-    let Ok(text) = fs::read(folder.join(ENVIRONMENT)) else { return Value::Null };
+    let read = read_input(&folder.join(ENVIRONMENT), InputKind::Record);
+    let Ok(text) = read else { return Value::Null };
     serde_json::from_slice(&text).unwrap_or_else(|error| {
         problems.push(format!("{ENVIRONMENT} cannot be understood: {error}"));
         Value::Null
@@ -202,7 +204,7 @@ fn total_steps(
     if let Some(steps) = environment.get("total_steps").and_then(Value::as_u64) {
         return Some(steps);
     }
-    let text = fs::read(checkpoints.last()?.1.join("state.json")).ok()?;
+    let text = read_input(&checkpoints.last()?.1.join("state.json"), InputKind::Record).ok()?;
     let state: State = serde_json::from_slice(&text).ok()?;
     let epochs = u64::try_from(config.get("train.epochs")?.as_integer()?).ok()?;
     Some(state.steps_per_epoch * epochs).filter(|&steps| steps > 0)
@@ -260,7 +262,7 @@ fn read_status(
     if held == Some(true) {
         return (Status::Running, None);
     }
-    match fs::read(folder.join(EXIT)) {
+    match read_input(&folder.join(EXIT), InputKind::Record) {
         Ok(text) => match serde_json::from_slice::<ExitRecord>(&text) {
             Ok(exit) => (exit.reason.into(), Some(exit)),
             Err(error) => {

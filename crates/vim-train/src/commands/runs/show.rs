@@ -53,11 +53,11 @@ fn as_json(run: &Run) -> serde_json::Value {
     json!({
         "run": run.row,
         "exit": run.exit,
-        "last_train": history.train.last(),
+        "last_train": history.last_train,
         "val": history.val,
         "test": history.test,
         "watched": history.watched,
-        "images_per_second": history.median_speed(),
+        "images_per_second": history.median_speed,
         "seconds": history.seconds,
         "checkpoints": run.checkpoints.iter().map(|(step, _)| step).collect::<Vec<_>>(),
         "environment": run.environment,
@@ -75,7 +75,7 @@ fn text(run: &Run) -> String {
         let set: Vec<String> = set.collect();
         (!set.is_empty()).then(|| set.join(", "))
     };
-    let epoch = history.train.last().and_then(|train| train.epoch);
+    let epoch = history.last_train.and_then(|train| train.epoch);
     let epochs = epoch.zip(run.config.get("train.epochs"));
     let done = epochs
         .map_or_else(String::new, |(epoch, epochs)| format!(", epoch {} of {epochs}", epoch + 1));
@@ -86,7 +86,7 @@ fn text(run: &Run) -> String {
     let command = run.environment.get("command").and_then(serde_json::Value::as_array);
     let command = command
         .map(|words| words.iter().filter_map(|word| word.as_str()).collect::<Vec<_>>().join(" "));
-    let train = history.train.last().map(|train| {
+    let train = history.last_train.map(|train| {
         let number = |name: &str, value: Option<f64>| {
             value.map_or_else(String::new, |value| format!(", {name} {value:.3e}"))
         };
@@ -96,11 +96,13 @@ fn text(run: &Run) -> String {
     });
     let best = row.best.as_ref().zip(row.best_shown());
     let best = best.map(|(best, shown)| format!("{shown} at step {}", best.step));
-    let speed = history.median_speed().map(|speed| format!("{} img/s", rate(speed)));
+    let speed = history.median_speed.map(|speed| format!("{} img/s", rate(speed)));
     let seconds = Duration::try_from_secs_f64(history.seconds).ok().filter(|t| !t.is_zero());
     let watched = history.split().name();
     let primary = row.primary;
     let [best_label, curve_label] = ["best", watched].map(|of| format!("{of} {}", primary.label));
+    let curve = history.score_curve();
+    let ends = curve.first().zip(curve.last()).map(|(first, last)| [*first, *last]);
     let rows = [
         ("run", Some(row.name.clone())),
         ("folder", Some(row.path.display().to_string())),
@@ -132,8 +134,8 @@ fn text(run: &Run) -> String {
         ("test", history.test.as_ref().map(scores)),
         ("speed", speed),
         ("time", seconds.map(duration)),
-        ("loss", drawn(&history.loss_curve(), |loss| format!("{loss:.4}"))),
-        (curve_label.as_str(), drawn(&history.score_curve(), |score| primary.show(score))),
+        ("loss", drawn(&history.loss.points(), history.loss.ends(), |loss| format!("{loss:.4}"))),
+        (curve_label.as_str(), drawn(&curve, ends, |score| primary.show(score))),
     ];
     let mut lines: Vec<String> = rows
         .into_iter()
@@ -165,8 +167,12 @@ fn scores(evaluated: &Evaluated) -> String {
 }
 
 /// A curve with its first and last value.
-fn drawn(curve: &[(f64, f64)], show: impl Fn(f64) -> String) -> Option<String> {
-    let (first, last) = (curve.first()?.1, curve.last()?.1);
+fn drawn(
+    curve: &[(f64, f64)],
+    ends: Option<[(f64, f64); 2]>,
+    show: impl Fn(f64) -> String,
+) -> Option<String> {
+    let [(_, first), (_, last)] = ends?;
     Some(format!("{}  {} to {}", sparkline(curve, CURVE), show(first), show(last)))
 }
 

@@ -1,12 +1,13 @@
 //! The predictions of a sweep's runs, or their scores of classes, and pictures of the images that
 //! the runs differ on.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 
 use strum::VariantArray;
-use vim_data::{Class, Encoding, Pixels, Sample, Split, Stage, read_picture};
+use vim_data::{
+    Class, Encoding, InputKind, Pixels, Sample, Split, Stage, read_input, read_picture,
+};
 use vim_run::{PER_CLASS, PREDICTIONS};
 use vim_sweep::classes::{ClassDifferences, ClassScores, class_differences};
 use vim_sweep::differences::{Differences, differences};
@@ -62,7 +63,7 @@ fn read<T>(
     what: &str,
     parse: impl FnOnce(&[u8]) -> Result<T, String>,
 ) -> Result<Option<T>, String> {
-    match fs::read(path) {
+    match read_input(path, InputKind::Record) {
         Ok(bytes) => parse(&bytes)
             .map(Some)
             .map_err(|why| format!("{} holds no {what}: {why}", path.display())),

@@ -1,10 +1,11 @@
 //! A sweep's folder, and how its runs stand by their folders and by SLURM.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
+use vim_data::{InputKind, read_text};
 use vim_run::storage::{Disk, replace};
 use vim_slurm::submissions::{self, Submission};
 use vim_slurm::{Client, Job, JobId, JobState};
@@ -78,7 +79,7 @@ impl Sweep {
             return Err(SweepRunError::NoSweep(folder.to_owned()).into());
         };
         let path = folder.join(SECTION);
-        let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+        let text = read_text(&path, InputKind::Script).map_err(Error::input(&path))?;
         let origins = toml::from_str(&text).map_err(|error| {
             let problem = error.message().replace('\n', ", ");
             SweepError::Damaged { path, problem }
@@ -98,7 +99,7 @@ impl Sweep {
 
     /// The configuration that a run was frozen with, by keys, [canonical].
     pub(super) fn frozen(folder: &Path, entry: &PlannedRun) -> Option<Assignments> {
-        let text = fs::read_to_string(folder.join(&entry.config)).ok()?;
+        let text = read_text(&folder.join(&entry.config), InputKind::Script).ok()?;
         Some(canonical(dotted(text.parse::<toml::Table>().ok()?)))
     }
 
@@ -110,10 +111,10 @@ impl Sweep {
 /// The plan in `folder`, if there is one.
 pub(super) fn read_plan(folder: &Path) -> Result<Option<SweepPlan>, Error> {
     let path = folder.join(PLAN);
-    match fs::read_to_string(&path) {
+    match read_text(&path, InputKind::Record) {
         Ok(text) => Ok(Some(SweepPlan::parse(&path, &text)?)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::io("read", path)(error)),
+        Err(error) => Err(Error::input(path)(error)),
     }
 }
 
@@ -203,8 +204,8 @@ pub(super) fn outcome(sweep: &Sweep, entry: &PlannedRun) -> RunOutcome {
         total_steps: run.row.total_steps,
         error: run.exit.as_ref().and_then(|exit| exit.error.clone()),
         scores: scores.collect(),
-        losses: history.loss_curve(),
-        images_per_second: history.median_speed(),
+        losses: history.loss.points(),
+        images_per_second: history.median_speed,
         seconds: history.seconds,
         machine: machine(&run),
         values,

@@ -17,6 +17,7 @@ mod job;
 mod local;
 mod packs;
 mod plan;
+mod planned;
 mod report;
 mod retry;
 mod submit;
@@ -26,6 +27,7 @@ mod watch;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use vim_run::Holder;
 use vim_run::signals::Stop;
 
 use crate::args::Overrides;
@@ -135,6 +137,10 @@ enum SweepRunError {
     #[error("{} has runs at work ({name}): wait for them, or end them", folder.display())]
     AtWork { folder: PathBuf, name: String },
 
+    /// Another process has been writing the plan for long.
+    #[error("{} is being planned by {holder}: wait for it, and run this again", folder.display())]
+    BeingPlanned { folder: PathBuf, holder: Box<Holder> },
+
     #[error(
         "{failed} of {started} runs did not finish (listed above); see to the reason, then `vim-train sweep retry {} --failed`",
         folder.display()
@@ -167,7 +173,7 @@ impl Failure for SweepRunError {
             Self::Failed { .. } => code::FAILED,
             Self::Baseline(_) | Self::Submitted(_) => code::USAGE,
             Self::NoSweep(_) | Self::NoEntry { .. } => code::DATA,
-            Self::AtWork { .. } => code::EXISTS,
+            Self::AtWork { .. } | Self::BeingPlanned { .. } => code::EXISTS,
             Self::Stopped { stop, .. } | Self::Handed { stop, .. } => stop.exit_code(),
             Self::NoSection(_)
             | Self::Frozen(_)

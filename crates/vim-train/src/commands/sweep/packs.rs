@@ -3,9 +3,9 @@
 //! Which runs a task trains is in a file beside the batch script, of the same name: a list of lists
 //! of indices.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use vim_data::{InputKind, read_input};
 use vim_slurm::{JobArray, JobRequest, Site, split};
 use vim_sweep::{Pack, PlannedRun};
 
@@ -69,7 +69,7 @@ impl Tasks {
 /// The lists in the file beside `script`.
 fn read(script: &Path) -> Result<Vec<Vec<u32>>, Error> {
     let path = lists_of(script);
-    let text = fs::read(&path).map_err(Error::io("read", &path))?;
+    let text = read_input(&path, InputKind::Record).map_err(Error::input(&path))?;
     serde_json::from_slice(&text)
         .map_err(|error| Error::data(format!("{} lists no runs: {error}", path.display())))
 }

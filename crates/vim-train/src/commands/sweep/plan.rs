@@ -1,19 +1,20 @@
 //! `vim-train sweep plan`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::env;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
-use std::{env, fs};
 
 use clap::Args;
 use serde_json::json;
-use vim_run::{move_aside, rfc3339};
+use vim_run::rfc3339;
 use vim_sweep::{
-    Assignments, Candidate, Metric, PLAN, RunState, SEED, SweepError, SweepPlan, cells,
-    check_matching, described,
+    Assignments, Candidate, Metric, RunState, SEED, SweepError, SweepPlan, cells, check_matching,
+    described,
 };
 
-use super::folder::{Origins, SECTION, Sweep, SweepFile, read_plan, state, write_file};
+use super::folder::{Origins, Sweep, SweepFile, read_plan, state};
+use super::planned::Planned;
 use super::{SweepRunError, WhichArgs};
 use crate::args::Overrides;
 use crate::commands::slurm::request::say_warnings;
@@ -56,27 +57,13 @@ pub(crate) struct PlanArgs {
     json: bool,
 }
 
-/// A checked sweep, ready to be written.
-struct Planned {
-    folder: PathBuf,
-    plan: SweepPlan,
-    /// Runs that were not planned before.
-    added: usize,
-    origins: Origins,
-    /// Path and content of each run's file.
-    configs: Vec<(String, String)>,
-    /// Warnings about files that may be missing on the node.
-    warnings: BTreeSet<String>,
-}
-
 pub(super) fn run(args: &PlanArgs) -> Result<(), Error> {
-    let planned = plan(&args.file, &args.overrides.set, args.fresh)?;
+    let cells = Cells::load(&args.file, &args.overrides.set)?;
+    let plan = || cells.plan(&args.file, &args.overrides.set, args.fresh);
+    let mut planned = plan()?;
     say_warnings(&planned.warnings);
     if !args.dry_run {
-        if args.fresh {
-            set_aside(&planned.folder)?;
-        }
-        planned.write()?;
+        planned = planned.write(args.fresh, plan)?;
     }
     let states: Vec<RunState> = planned
         .plan
@@ -133,39 +120,6 @@ fn differing(assignments: &Assignments) -> String {
     others.into_iter().chain(seed).map(part).collect::<Vec<_>>().join(", ")
 }
 
-/// Plans `file`, checked against an existing plan unless `fresh`.
-/// Fails if the existing plan differs.
-fn plan(file: &Path, sets: &[String], fresh: bool) -> Result<Planned, Error> {
-    let Cells { base, runs, configs, warnings } = Cells::load(file, sets)?;
-    let folder = &base.folder;
-    let known = if fresh { None } else { read_plan(folder)? };
-    let before = known.as_ref().map_or(0, |known| known.entries.len());
-    let recorded = |entry: &_| Sweep::frozen(folder, entry);
-    let plan = match &known {
-        None => SweepPlan::new(&runs, is_free),
-        Some(known) => known
-            .extended(folder, &runs, is_free, recorded)
-            .map_err(|error| with_version(error, file, known, &runs)),
-    };
-    let plan = plan.map_err(|error| base.place(error))?;
-    let added = plan.entries.len() - before;
-    let text = |name: &String| {
-        let config = runs.iter().zip(&configs).find(|(run, _)| run.name == *name);
-        config.map(|(_, config)| config.to_toml()).unwrap_or_default()
-    };
-    // Also rewrites planned runs: keys without effect on results follow the file.
-    let configs =
-        plan.entries.iter().map(|entry| (entry.config.clone(), text(&entry.name))).collect();
-    let origins = Origins {
-        source: file.to_owned(),
-        sets: sets.to_vec(),
-        command: env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
-        planned: rfc3339(SystemTime::now()),
-        sweep: base.sweep,
-    };
-    Ok(Planned { folder: base.folder, plan, added, origins, configs, warnings })
-}
-
 /// Adds to the `error` of a plan that changed that `file` says by the keys of another version what
 /// the `known` plan meant, if so.
 fn with_version(
@@ -189,53 +143,15 @@ fn with_version(
     error
 }
 
-impl Planned {
-    /// Writes the files of the sweep; the plan is last, so that every file it names exists.
-    fn write(&self) -> Result<(), Error> {
-        let folder = &self.folder;
-        let inside = folder.join("configs");
-        fs::create_dir_all(&inside).map_err(Error::io("make", &inside))?;
-        for (name, text) in &self.configs {
-            write_file(folder, name, text)?;
-        }
-        let text = toml::to_string(&self.origins)
-            .map_err(|error| Error::internal(format!("{SECTION}: {error}")))?;
-        write_file(folder, SECTION, &text)?;
-        write_file(folder, PLAN, &self.plan.to_jsonl())
-    }
-
-    fn added_in_words(&self) -> String {
-        match self.added {
-            0 => "nothing new".to_owned(),
-            1 => "1 is new".to_owned(),
-            added => format!("{added} are new"),
-        }
-    }
-}
-
-/// Moves an existing sweep in `folder` aside, unless a process works on it.
-fn set_aside(folder: &Path) -> Result<(), Error> {
-    if !folder.exists() {
-        return Ok(());
-    }
-    let plan = read_plan(folder)?.unwrap_or_default();
-    let at_work = |name: &str| state(&folder.join(name)) == RunState::Running;
-    if let Some(entry) = plan.entries.iter().find(|entry| at_work(&entry.name)) {
-        let (folder, name) = (folder.to_owned(), entry.name.clone());
-        return Err(SweepRunError::AtWork { folder, name }.into());
-    }
-    let aside = move_aside(folder)?;
-    eprintln!("moved the sweep that was there to {}", aside.display());
-    Ok(())
-}
-
 /// The planned sweep of `which`; a file's sweep is planned if it is new or has grown.
 pub(super) fn find_or_plan(which: &WhichArgs) -> Result<Sweep, Error> {
     if which.sweep.is_dir() {
         return Sweep::find(which);
     }
-    let planned = plan(&which.sweep, &which.overrides.set, false)?;
-    planned.write()?;
+    let (file, sets) = (&which.sweep, &which.overrides.set);
+    let cells = Cells::load(file, sets)?;
+    let plan = || cells.plan(file, sets, false);
+    let planned = plan()?.write(false, plan)?;
     Sweep::open(&planned.folder)
 }
 
@@ -325,6 +241,40 @@ impl Cells {
         // SLURM requests affect speeds, not results, and an array has one request for all tasks.
         matching(&["slurm".to_owned()], |_: &str| false)?;
         Ok(Self { base, runs, configs, warnings })
+    }
+
+    /// Plans these runs of `file`, checked against an existing plan unless `fresh`.
+    /// Fails if the existing plan differs.
+    fn plan(&self, file: &Path, sets: &[String], fresh: bool) -> Result<Planned, Error> {
+        let Self { base, runs, configs, warnings } = self;
+        let folder = &base.folder;
+        let known = if fresh { None } else { read_plan(folder)? };
+        let before = known.as_ref().map_or(0, |known| known.entries.len());
+        let recorded = |entry: &_| Sweep::frozen(folder, entry);
+        let plan = match &known {
+            None => SweepPlan::new(runs, is_free),
+            Some(known) => known
+                .extended(folder, runs, is_free, recorded)
+                .map_err(|error| with_version(error, file, known, runs)),
+        };
+        let plan = plan.map_err(|error| base.place(error))?;
+        let added = plan.entries.len() - before;
+        let text = |name: &String| {
+            let config = runs.iter().zip(configs).find(|(run, _)| run.name == *name);
+            config.map(|(_, config)| config.to_toml()).unwrap_or_default()
+        };
+        // Those of planned runs too: keys without effect on results follow the file.
+        let configs =
+            plan.entries.iter().map(|entry| (entry.config.clone(), text(&entry.name))).collect();
+        let origins = Origins {
+            source: file.to_owned(),
+            sets: sets.to_vec(),
+            command: env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+            planned: rfc3339(SystemTime::now()),
+            sweep: base.sweep.clone(),
+        };
+        let (folder, warnings) = (folder.clone(), warnings.clone());
+        Ok(Planned { folder, plan, added, origins, configs, warnings })
     }
 }
 

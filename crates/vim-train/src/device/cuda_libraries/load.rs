@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts};
 use libloading::Library;
 
-use super::{CudaError, Libraries, driver, found};
+use super::{CudaError, CudaVersion, Libraries, driver, found};
 use crate::device::fault::one_line;
 use crate::device::machine::Machine;
 use crate::error::panic_message;
@@ -76,6 +76,21 @@ pub(crate) fn driver_failure() -> Option<String> {
         Err(panic) => panic_message(&*panic),
     };
     Some(format!("NVIDIA's driver does not start: {}", one_line(&failure)))
+}
+
+/// The newest CUDA that the driver's library runs; none without a library.
+#[expect(unsafe_code, reason = "asking the driver, for which the bindings have no safe call")]
+pub(crate) fn driver_cuda() -> Option<CudaVersion> {
+    use cudarc::driver::sys::cuDriverGetVersion;
+    open_driver();
+    // The bindings panic where there is no library.
+    let told = catch_unwind(|| {
+        let mut number = 0;
+        // SAFETY: writes one number.
+        unsafe { cuDriverGetVersion(&mut number) }.result().map(|()| number)
+    });
+    let number = u32::try_from(told.ok()?.ok()?).ok().filter(|number| *number > 0)?;
+    Some(CudaVersion::of_number(number))
 }
 
 /// The UUID of GPU `number`; none where the driver does not say it.

@@ -10,6 +10,7 @@
 mod load;
 mod places;
 mod search;
+mod version;
 
 use std::io;
 use std::path::PathBuf;
@@ -19,10 +20,12 @@ use serde::Serialize;
 
 #[cfg(feature = "cuda")]
 pub(crate) use load::{
-    compile_a_kernel, driver_failure, gpu_id, mapped, open, open_driver, peer_access,
+    compile_a_kernel, driver_cuda, driver_failure, gpu_id, mapped, open, open_driver, peer_access,
 };
 pub use places::{VARIABLES, WHEELS};
-pub use search::{driver, driver_version, newest_cuda, search};
+pub use search::{driver, driver_version, search};
+pub(crate) use version::remedy;
+pub use version::{CudaVersion, newest_cuda};
 
 use crate::device::machine::Machine;
 
@@ -34,6 +37,17 @@ pub fn nccl_places() -> Vec<PathBuf> {
 /// What tells a GPU from all others: nothing without CUDA.
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn gpu_id(_: i32) -> Option<String> {
+    None
+}
+
+/// The newest CUDA that the driver runs: what its library says, else what is known of its version.
+pub(crate) fn newest_of_driver(machine: &Machine) -> Option<CudaVersion> {
+    driver_cuda().or_else(|| search::newest_by_version(machine))
+}
+
+/// What the driver's library says that it runs: nothing without CUDA.
+#[cfg(not(feature = "cuda"))]
+fn driver_cuda() -> Option<CudaVersion> {
     None
 }
 

@@ -8,11 +8,15 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use super::version::CudaVersion;
 use crate::device::machine::Machine;
 
 /// Variable that points to wheels: a virtual environment, `site-packages` or a `pip install
 /// --target` folder.
 pub const WHEELS: &str = "VIM_CUDA_WHEELS";
+
+/// Origin of the wheels in the environment that the program itself is installed in.
+pub(super) const OWN: &str = "vim-train's own environment";
 
 /// Variables that name a toolkit, by convention or set by environment modules (Lmod, EasyBuild,
 /// Spack, NVIDIA's HPC SDK, Cray).
@@ -76,10 +80,19 @@ pub(super) fn toolkits(machine: &Machine) -> Vec<Place> {
     places
 }
 
-/// The folders of `site-packages` of the Pythons in sight, [`WHEELS`] first.
+/// The folders of `site-packages` of the Pythons in sight, [`WHEELS`] first, then [`OWN`].
 pub(super) fn sites(machine: &Machine) -> Vec<Place> {
     let mut sites = Vec::new();
-    for name in [WHEELS, "VIRTUAL_ENV", "CONDA_PREFIX"] {
+    if let Some(folder) = machine.folder(WHEELS) {
+        add_sites(&mut sites, &folder, WHEELS);
+    }
+    // pip, pipx and uv install the program as ENVIRONMENT/bin/vim-train; a job script may call it
+    // by its path, in no environment.
+    let own = machine.executable.as_deref().and_then(|file| file.parent()?.parent());
+    if let Some(environment) = own {
+        add_sites(&mut sites, environment, OWN);
+    }
+    for name in ["VIRTUAL_ENV", "CONDA_PREFIX"] {
         if let Some(folder) = machine.folder(name) {
             add_sites(&mut sites, &folder, name);
         }
@@ -221,7 +234,7 @@ pub(super) fn headers_version(include: &Path) -> Option<String> {
     file.take(100_000).read_to_string(&mut start).ok()?;
     let line = start.lines().find_map(|line| line.trim().strip_prefix("#define CUDA_VERSION "))?;
     let number: u32 = line.trim().parse().ok()?;
-    Some(format!("{}.{}", number / 1000, number % 1000 / 10))
+    Some(CudaVersion::of_number(number).to_string())
 }
 
 /// Headers that the kernels of this program and of Burn include, directly or indirectly.

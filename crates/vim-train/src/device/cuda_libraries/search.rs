@@ -7,10 +7,11 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::places::{
-    Nvrtc, Place, VARIABLES, WHEELS, absent, complete, entries, header_roots, headers_version,
+    Nvrtc, OWN, Place, VARIABLES, WHEELS, absent, complete, entries, header_roots, headers_version,
     library_folders, major_of, nvrtc_in, sites, toolkits, wheel_header_folders,
     wheel_library_folder, wheel_toolkits,
 };
+use super::version::{CudaVersion, newest_cuda, remedy};
 use super::{CudaError, Libraries};
 use crate::device::machine::Machine;
 
@@ -19,6 +20,14 @@ struct Candidate {
     place: Place,
     nvrtc: Option<Nvrtc>,
     headers: Headers,
+}
+
+impl Candidate {
+    /// Whether a driver that runs CUDA `newest` loads nothing that this NVRTC compiles.
+    fn is_too_new(&self, newest: Option<CudaVersion>) -> bool {
+        let nvrtc = self.nvrtc.as_ref().and_then(|nvrtc| CudaVersion::of(&nvrtc.version));
+        matches!((newest, nvrtc), (Some(newest), Some(nvrtc)) if !newest.loads(nvrtc))
+    }
 }
 
 /// Headers found, or missing.
@@ -45,11 +54,15 @@ impl Headers {
     }
 }
 
-/// Finds NVRTC and its headers in `VIM_CUDA_WHEELS`, in toolkits (named by variables, or in the
-/// usual folders), and in the wheels of visible Pythons. The first place with both wins, else a
-/// library and headers of the same major version, else any.
+/// Finds NVRTC and its headers in `VIM_CUDA_WHEELS`, in the wheels beside the program, in toolkits
+/// (named by variables, or in the usual folders), and in the wheels of visible Pythons. The first
+/// place with both wins, else a library and headers of the same major version, else any. Places
+/// whose NVRTC is newer than the driver come after all others: nothing runs with them.
 pub fn search(machine: &Machine) -> Result<Libraries, CudaError> {
-    let candidates = candidates(machine);
+    let mut candidates = candidates(machine);
+    let newest = newest_by_version(machine);
+    // Otherwise in their order: the sort is stable.
+    candidates.sort_by_key(|one| one.is_too_new(newest));
     let both = candidates.iter().find(|one| one.nvrtc.is_some() && one.headers.are_there());
     let (library, headers) = match both {
         Some(candidate) => (candidate, candidate),
@@ -100,7 +113,7 @@ fn pair(candidates: &[Candidate]) -> Option<(&Candidate, &Candidate)> {
 fn candidates(machine: &Machine) -> Vec<Candidate> {
     let mut candidates = Vec::new();
     let (named, others): (Vec<_>, Vec<_>) =
-        sites(machine).into_iter().partition(|site| site.origin == WHEELS);
+        sites(machine).into_iter().partition(|site| site.origin == WHEELS || site.origin == OWN);
     for site in named {
         of_wheels(&mut candidates, site);
     }
@@ -137,9 +150,9 @@ fn of_wheels(candidates: &mut Vec<Candidate>, site: Place) {
 
 fn missing(machine: &Machine, candidates: &[Candidate]) -> CudaError {
     let looked = looked(machine, candidates);
-    let runs = driver_version(machine).as_deref().and_then(newest_cuda);
+    let newest = newest_by_version(machine);
     let Some(nvrtc) = candidates.iter().find_map(|one| one.nvrtc.as_ref()) else {
-        return CudaError::NoNvrtc { looked, remedy: remedy(runs) };
+        return CudaError::NoNvrtc { looked, remedy: remedy(newest) };
     };
     let fewest = candidates
         .iter()
@@ -150,7 +163,7 @@ fn missing(machine: &Machine, candidates: &[Candidate]) -> CudaError {
         .min_by_key(|absent| absent.len());
     let absent = fewest.map(|absent| absent.join(", ")).unwrap_or_default();
     // The advice names headers that match the library found.
-    let remedy = remedy(runs.or_else(|| major_of(&nvrtc.version)));
+    let remedy = remedy(newest.or_else(|| CudaVersion::of(&nvrtc.version)));
     CudaError::NoHeaders { absent, looked, remedy }
 }
 
@@ -199,13 +212,9 @@ pub fn driver_version(machine: &Machine) -> Option<String> {
     text.lines().next()?.split_whitespace().find(version).map(str::to_owned)
 }
 
-/// The first driver for each version of CUDA.
-const DRIVERS: [(u32, u32); 3] = [(580, 13), (525, 12), (450, 11)];
-
-/// The newest CUDA, by its version's first number, that a driver of this version runs.
-pub fn newest_cuda(driver: &str) -> Option<u32> {
-    let driver = major_of(driver)?;
-    DRIVERS.iter().find(|(oldest, _)| driver >= *oldest).map(|(_, cuda)| *cuda)
+/// The newest CUDA that the driver runs, by the version of its kernel module.
+pub(super) fn newest_by_version(machine: &Machine) -> Option<CudaVersion> {
+    newest_cuda(&driver_version(machine)?)
 }
 
 /// Makes `cache/cuda-VERSION-HASH/include` with links to all entries of `folders`; returns its
@@ -246,17 +255,4 @@ fn fill(root: &Path, links: &BTreeMap<String, PathBuf>) -> io::Result<()> {
     let include = root.join("include");
     fs::create_dir_all(&include)?;
     links.iter().try_for_each(|(name, path)| symlink(path, include.join(name)))
-}
-
-/// How to install missing libraries of CUDA `major`: the newest that the driver runs, or 13.
-fn remedy(major: Option<u32>) -> String {
-    let wheels = match major {
-        Some(11 | 12) => {
-            "nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12 nvidia-cuda-cccl-cu12 nvidia-cuda-nvcc-cu12"
-        }
-        Some(_) | None => "nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl nvidia-cuda-crt",
-    };
-    format!(
-        "load the toolkit (`module load cuda`), or `pip install {wheels}` and set VIM_CUDA_WHEELS to that environment (docs/install.md)"
-    )
 }

@@ -19,6 +19,9 @@ pub(crate) const OUT_OF_MEMORY: [(&str, &str); 8] = [
     ("cudarc", "cuda_error_out_of_memory"),
 ];
 
+/// Of a driver that is older than NVRTC, in small letters.
+pub(crate) const UNSUPPORTED_PTX: (&str, &str) = ("cudarc", "cuda_error_unsupported_ptx_version");
+
 /// Of a device that is lost, in small letters. `Xid` is NVIDIA's code in the system log.
 pub(crate) const LOST: [(&str, &str); 20] = [
     ("cudarc", "cuda_error_illegal_address"),

@@ -21,7 +21,7 @@ use vim_run::signals::StopRequest;
 
 use super::{
     Description, Draw, EvalSplit, Evaluation, InitWeights, Objective, Placement, Task, Tested,
-    absent, batches,
+    absent, batches, known,
 };
 use crate::config::{Config, ConfigError, LossKind};
 use crate::error::Error;
@@ -212,7 +212,10 @@ impl Task for Classification {
         config.model.ssm.scan.resolve(device)?;
         config.train.precision.check(device)?;
         let splits = vim_data::open::<Class>(&config.data)?;
-        Ok(Self::new(config, as_begun(splits, classes, config)?, comm)?)
+        let mut task = Self::new(config, as_begun(splits, classes, config)?, comm)?;
+        let steps = config.train.total_steps(task.steps_per_epoch());
+        known::check(&mut task.splits, config, steps, comm)?;
+        Ok(task)
     }
 
     fn preflight(config: &Config) -> Result<(Option<Self>, Vec<String>), ConfigError> {

@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use vim_comm::Comm;
 use vim_data::dense_ops::{encode_grey, encode_palette, overlay};
-use vim_data::{
-    Confusion, LabelMap, LoaderConfig, PictureError, Pixels, Split, encode_png, read_whole_picture,
-};
+use vim_data::{Confusion, LabelMap, LoaderConfig, Pixels, Split, encode_png, read_whole_picture};
 use vim_dense::{Segmenter, SegmenterConfig};
 use vim_run::metrics::Scores;
 use vim_run::storage::{Disk, replace};
@@ -91,14 +89,20 @@ impl NamedTask for Segmentation {
         let viewer = Viewer { multi_scale: options.multi_scale, ..trained.viewer };
         let (outputs, top) = (Outputs::of(options), options.top.unwrap_or(TOP));
         Ok(move |paths: &[PathBuf]| {
-            let read: Vec<_> = paths.iter().map(|path| read_whole_picture(path)).collect();
+            let read = |path: &PathBuf| {
+                let image = read_whole_picture(path).map_err(|error| error.to_string())?;
+                let checked = viewer.check(&trained.model, &image);
+                checked.map_err(|why| format!("{} {why}", path.display()))?;
+                Ok(image)
+            };
+            let read: Vec<_> = paths.iter().map(read).collect();
             let images: Vec<&Pixels> = read.iter().flatten().collect();
             let labels = viewer.labels(&trained.model, &images, &trained.device)?;
             let mut labels = labels.into_iter();
-            let answer = |(path, image): (&PathBuf, &Result<Pixels, PictureError>)| {
+            let answer = |(path, image): (&PathBuf, &Result<Pixels, String>)| {
                 let image = match image {
                     Ok(image) => image,
-                    Err(why) => return Ok(Err(why.to_string())),
+                    Err(why) => return Ok(Err(why.clone())),
                 };
                 let labels = labels.next().ok_or_else(|| Error::internal("an image was lost"))?;
                 outputs.write(path, image, &labels, &trained.colours)?;

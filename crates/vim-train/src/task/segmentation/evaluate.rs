@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use vim_comm::Comm;
-use vim_data::{Confusion, EvalPair, EvalPairs, OnBad, Pixels, Split};
+use vim_data::{Confusion, DataError, EvalPair, EvalPairs, OnBad, Pixels, Split};
 use vim_dense::Segmenter;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
@@ -58,7 +58,14 @@ pub fn evaluate(
         let mut read: Vec<EvalPair> = Vec::with_capacity(next.len());
         for pair in next {
             match pair? {
-                Ok(pair) => read.push(pair),
+                Ok(pair) => match (viewer.check(model, &pair.image), loading.on_bad) {
+                    (Ok(()), _) => read.push(pair),
+                    (Err(_), OnBad::CountAsWrong) => confusion.add_unread(&pair.map.labels),
+                    (Err(why), OnBad::Fail | OnBad::Replace) => {
+                        let name = split.dataset().name(split.index(pair.position));
+                        return Err(DataError::BadImage { name, reason: why.to_string() }.into());
+                    }
+                },
                 Err(unread) => match &unread.labels {
                     Some(labels) => confusion.add_unread(labels),
                     None => eprintln!("warning: {} {}; it is left out", unread.name, unread.reason),

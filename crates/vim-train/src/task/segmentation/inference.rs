@@ -4,11 +4,14 @@ use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Tensor};
 use vim_data::dense_ops::{bilinear, rescaled};
 use vim_data::ops::flip;
-use vim_data::{DenseRecipe, Inference, Pixels, Region, Statistics};
+use vim_data::{DenseRecipe, Inference, LONGEST_SIDE, PairError, Pixels, Region, Statistics};
 use vim_dense::{Segmenter, predicted, resize};
 
 use crate::error::Error;
 use crate::task::frame::framed;
+
+// What data may hold is what the kernels take.
+const _: () = assert!(LONGEST_SIDE == vim_kernels::LONGEST_SIDE);
 
 /// How images are shown to a segmenter in evaluation.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +28,13 @@ pub struct Viewer {
 const RATIOS: [f64; 6] = [0.5, 0.75, 1.0, 1.25, 1.5, 1.75];
 
 impl Viewer {
+    /// Checks that no side of `image` is too long for the kernels, at each size that it is seen at.
+    pub fn check(&self, model: &Segmenter, image: &Pixels) -> Result<(), PairError> {
+        let stored = [image.height, image.width];
+        let seen = if self.multi_scale { self.sizes(model, stored) } else { Vec::new() };
+        PairError::check_side(stored, seen)
+    }
+
     /// The class of each pixel of each of `images`, `[H, W]`. Images of one size that follow each
     /// other are seen at once.
     ///
@@ -158,6 +168,29 @@ mod tests {
         };
         let place = |at: usize| colour(at / (3 * width), at / 3 % width, at % 3);
         Pixels { height, width, data: (0..3 * height * width).map(place).collect() }
+    }
+
+    #[test]
+    fn an_image_that_gets_too_long_is_refused() {
+        let device = Device::flex();
+        let backbone = VimConfig {
+            image_size: 32.into(),
+            patch_size: 8,
+            depth: 4,
+            d_model: 16,
+            class_token: ClassToken::None,
+            ..VimConfig::default()
+        };
+        let heads = SegmenterConfig { out_indices: vec![0, 1, 2, 3], ..SegmenterConfig::default() };
+        let model = heads.init(&backbone, 2, &device, 1).unwrap();
+        let recipe = DenseRecipe { scale: [128, 64], ..DenseRecipe::default() };
+        let fits = |multi_scale, width| {
+            let viewer = Viewer { recipe, statistics: Statistics::IMAGENET, multi_scale };
+            viewer.check(&model, &Pixels::black(1, width)).is_ok()
+        };
+        assert!(fits(false, LONGEST_SIDE) && !fits(false, LONGEST_SIDE + 1));
+        // The largest of the sizes has a shorter side of 112 pixels.
+        assert!(fits(true, LONGEST_SIDE / 112) && !fits(true, LONGEST_SIDE / 112 + 1));
     }
 
     #[test]

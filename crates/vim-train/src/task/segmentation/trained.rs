@@ -52,7 +52,8 @@ impl TrainedSegmenter {
     ///
     /// # Errors
     ///
-    /// [`PictureError`](vim_data::PictureError) names a file that cannot be read.
+    /// [`PictureError`](vim_data::PictureError) names a file that cannot be read. An image with a
+    /// side beyond [`LONGEST_SIDE`](vim_data::LONGEST_SIDE) is bad data.
     pub fn segment(&self, path: impl AsRef<Path>) -> Result<PixelClasses, Error> {
         self.segment_pixels(&read_whole_picture(path.as_ref())?)
     }
@@ -60,6 +61,8 @@ impl TrainedSegmenter {
     /// [`Self::segment`] of an image of any size in memory.
     pub fn segment_pixels(&self, image: &Pixels) -> Result<PixelClasses, Error> {
         image.check()?;
+        let checked = self.viewer.check(&self.model, image);
+        checked.map_err(|why| Error::data(format!("the image {why}")))?;
         let labels = self.viewer.labels(&self.model, &[image], &self.device)?.pop();
         let labels = labels.ok_or_else(|| Error::internal("an image was lost"))?;
         Ok(PixelClasses { size: [image.height, image.width], labels })

@@ -6,6 +6,7 @@
 //! on its shards of the batch; rank 0 alone opens the run's folder and writes there. On several
 //! nodes each has a supervisor, which meet before they start ranks, and end alike.
 
+mod attempts;
 mod nodes;
 mod shards;
 mod supervisor;
@@ -85,6 +86,9 @@ impl Role {
         if place.count > 1 {
             // A signal ends the wait on all nodes.
             stop.defer();
+        }
+        if place.number == 0 {
+            place.clean_before(config);
         }
         let nodes =
             place.meet(config, devices.len().max(1), asked.map(|asked| asked.count), stop)?;
@@ -222,6 +226,20 @@ impl Rank {
             }
         }
     }
+
+    /// The end of this rank by `error`. Where rank 0 knows no more than that another rank has
+    /// failed, the supervisor tells which one and why, and this ends the process without a word.
+    pub(super) fn end(&self, config: &Config, error: Error) -> Error {
+        if let Self::Member(member) = self
+            && member.place.rank() == 0
+            && error.downcast_ref().is_some_and(supervisor::is_of_another)
+            && let text = error.to_string()
+            && member.rendezvous(config).publish(supervisor::MISSES, text.as_bytes()).is_ok()
+        {
+            std::process::exit(i32::from(error.exit_code()));
+        }
+        error
+    }
 }
 
 impl Member {
@@ -338,7 +356,7 @@ impl Failure for CommError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Wrong { .. } => code::FAILED,
-            Self::Io { .. } => code::IO,
+            Self::Io { .. } | Self::Socket { .. } => code::IO,
             Self::Missing { .. }
             | Self::Silent { .. }
             | Self::Refused { .. }

@@ -22,7 +22,7 @@ use vim_comm::{CommError, Node, Rendezvous, meet_nodes};
 use vim_run::host_name;
 use vim_run::signals::{Interrupted, StopRequest};
 
-use super::{RankError, build, minutes};
+use super::{RankError, attempts, build, minutes};
 use crate::config::{Config, dotted_values};
 use crate::error::{Error, code};
 use crate::train::TrainArgs;
@@ -166,22 +166,9 @@ impl NodePlace {
         }
     }
 
-    /// Removes what earlier attempts of this job have left, whose first node was killed.
+    /// Removes what earlier attempts have left whose supervisor was killed.
     pub(super) fn clean_before(&self, config: &Config) {
-        let parts = |name: &str| -> Option<(String, u32)> {
-            let (step, restarts) = name.rsplit_once('.')?;
-            let (job, _) = step.split_once('.')?;
-            Some((job.to_owned(), restarts.parse().ok()?))
-        };
-        let Some((job, restarts)) = parts(&self.attempt) else { return };
-        let entries = fs::read_dir(config.run.root.join(MEETINGS)).into_iter().flatten();
-        for entry in entries.flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if parts(&name).is_some_and(|(of, earlier)| of == job && earlier < restarts) {
-                // What stays is small, and nothing reads it.
-                let _ = fs::remove_dir_all(entry.path());
-            }
-        }
+        attempts::remove_left(&config.run.root.join(MEETINGS), &self.attempt);
     }
 }
 
@@ -412,21 +399,6 @@ mod tests {
         for name in ["", ".", "../x", "a b", "a/b"] {
             assert!(matches!(of(0, 2, name), Err(RankError::Attempt(_))), "{name}");
         }
-    }
-
-    #[test]
-    fn earlier_attempts_of_the_job_are_removed() {
-        let root = tempfile::tempdir().unwrap();
-        let mut config = Config::default();
-        config.run.root = root.path().to_owned();
-        for name in ["7.0.0", "7.0.1", "7.1.0", "7.0.2", "70.0.0", "vm-12-99", "named"] {
-            fs::create_dir_all(root.path().join(MEETINGS).join(name)).unwrap();
-        }
-        NodePlace { number: 0, count: 2, attempt: "7.0.2".into() }.clean_before(&config);
-        let left = fs::read_dir(root.path().join(MEETINGS)).unwrap();
-        let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
-        left.sort();
-        assert_eq!(left, ["7.0.2", "70.0.0", "named", "vm-12-99"]);
     }
 
     fn end(name: &str, code: u8, is_cause: bool) -> RankEnd {

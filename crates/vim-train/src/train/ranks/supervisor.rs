@@ -10,9 +10,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
-use vim_comm::{Node, Place, Rendezvous};
+use vim_comm::{CommError, Node, Place, Rendezvous};
 use vim_run::signals::StopRequest;
-use vim_run::{EXIT, ExitRecord, LOG, Log, Resume, host_name, slurm_job, write_exit_in};
+use vim_run::{
+    EXIT, ExitRecord, LOCK, LOG, Lock, Log, Resume, host_name, slurm_job, write_exit_in,
+};
 use vim_slurm::SlurmConfig;
 
 use super::nodes::{Ends, GRACE, NodePlace, RankEnd, Verdict, ending};
@@ -23,6 +25,8 @@ use crate::train::job_attempt::{JobAttempt, Successor};
 
 /// The file by which rank 0 says that the run's folder is its own.
 pub(super) const OPENED: &str = "opened";
+/// The file by which rank 0 says that it ended because another rank has.
+pub(super) const MISSES: &str = "misses";
 /// [`GRACE`] after a rank was killed: a GPU that reads another one's memory waits for a dead
 /// rank for ever. A save that takes longer is lost, as by any kill.
 const KILLED_GRACE: Duration = Duration::from_secs(2);
@@ -32,6 +36,17 @@ const NAMED: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::USR1, Signal::USR
 pub(super) const PAUSE: Duration = Duration::from_millis(20);
 /// Pause between two looks whether another node has ended the run.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// What the name of a rank is followed by where its failure is the reason to end the others.
+const ENDED: &str = " ended";
+
+/// Whether `error` says no more than that another rank has failed.
+pub(super) fn is_of_another(error: &CommError) -> bool {
+    if let CommError::Aborted { reason } = error {
+        return reason.starts_with("rank ") && reason.ends_with(ENDED);
+    }
+    matches!(error, CommError::Lost { .. })
+}
 
 /// Ends this process when the process `parent`, which started it, ends.
 pub(super) fn end_with_parent(parent: u32) {
@@ -60,6 +75,8 @@ pub(in crate::train) struct Supervisor {
     rendezvous: Rendezvous,
     /// The signal that the ranks were sent last.
     forwarded: Option<i32>,
+    /// By which later starts know that the rendezvous is in use.
+    _lock: Option<Lock>,
 }
 
 /// A rank that runs or has ended.
@@ -84,9 +101,8 @@ impl Supervisor {
         let run = config.run_folder()?;
         let folder = place.folder(config);
         fs::create_dir_all(&folder).map_err(Error::io("make", &folder))?;
-        if place.number == 0 {
-            place.clean_before(config);
-        }
+        // Where there can be no lock, the number of the process tells.
+        let lock = if place.count == 1 { Lock::acquire(&folder.join(LOCK)).ok() } else { None };
         let ranks: Vec<usize> = nodes.iter().map(|node| node.ranks).collect();
         let first: usize = ranks[..place.number].iter().sum();
         let members = devices.into_iter().enumerate().map(|(local, gpu)| Member {
@@ -100,7 +116,8 @@ impl Supervisor {
         let members: Vec<Member> = members.collect();
         let rendezvous = members[0].rendezvous(config);
         let (number, slurm) = (place.number, config.slurm.clone());
-        Ok(Self { members, nodes, number, run, slurm, resume, rendezvous, forwarded: None })
+        let forwarded = None;
+        Ok(Self { members, nodes, number, run, slurm, resume, rendezvous, forwarded, _lock: lock })
     }
 
     /// Ends the run on all nodes because of `error`, before the ranks have started.
@@ -130,12 +147,18 @@ impl Supervisor {
         }
         let first = self.watch(&mut ranks, stop);
         let code = |rank: usize| ranks[rank].status.and_then(|status| status.code());
+        // What rank 0 knows of another one's failure it leaves to this process to tell.
+        let missed = self.missed();
         // What all of a node's ranks agreed on is told by its first one. A rank without a code was
         // killed, perhaps by this process.
-        let agreed = |rank: usize| code(rank).is_some() && code(rank) == code(0);
+        let agreed =
+            |rank: usize| missed.is_none() && code(rank).is_some() && code(rank) == code(0);
         let first = first.map(|first| if agreed(first) { 0 } else { first });
-        let lead = code(0).map(|code| code as u8);
-        let own = first.map(|first| ranks[first].failure());
+        let lead = code(0).map(|code| code as u8).filter(|_| missed.is_none());
+        let mut own = first.map(|first| ranks[first].failure());
+        if let (Some(0), Some(own), Some(missed)) = (first, &mut own, missed) {
+            own.what = format!("failed: {missed}");
+        }
         let (rendezvous, nodes, number) = (&self.rendezvous, &self.nodes, self.number);
         let ends = Ends { rendezvous, nodes, number, stop };
         if self.number > 0 {
@@ -170,6 +193,11 @@ impl Supervisor {
             // Rank 0 writes to this process's stderr and to the run's folder itself.
             None => process::exit(i32::from(verdict.code)),
         }
+    }
+
+    /// What rank 0, if it is of this node, said of another rank that ended it.
+    fn missed(&self) -> Option<String> {
+        fs::read_to_string(self.rendezvous.folder.join(MISSES)).ok().filter(|_| self.number == 0)
     }
 
     /// Starts `member`, one of `ranks` ranks on this machine. Rank 0 writes to this process's
@@ -230,7 +258,7 @@ impl Supervisor {
                     let at = Instant::now() + grace;
                     deadline = Some(deadline.map_or(at, |set: Instant| set.min(at)));
                     // Where that cannot be written, the ranks are ended all the same.
-                    let _ = self.rendezvous.abort(&format!("{} ended", rank.name));
+                    let _ = self.rendezvous.abort(&format!("{}{ENDED}", rank.name));
                 }
             }
             if deadline.is_some() && !has_told {
@@ -244,7 +272,10 @@ impl Supervisor {
                 let misses = Some(i32::from(code::UNAVAILABLE));
                 let code = |&rank: &usize| ranks[rank].status.and_then(|status| status.code());
                 let cause = failed.iter().copied().find(|rank| code(rank) != misses);
-                let first = cause.or(failed.first().copied());
+                // So may rank 0, which says so.
+                let has_missed = self.missed().is_some();
+                let other = failed.iter().copied().find(|&rank| rank > 0 || !has_missed);
+                let first = cause.or(other).or(failed.first().copied());
                 end(ranks);
                 return first;
             }

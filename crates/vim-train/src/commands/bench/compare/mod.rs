@@ -7,12 +7,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use strum::VariantArray;
+use vim_data::{InputKind, read_input};
 use vim_run::storage::{Disk, replace};
 
 use super::{CompareArgs, Document, Latency, Mode, Row, Throughput};
 use crate::error::Error;
 use crate::output::summary::rate;
-use crate::output::{check_free, print};
+use crate::output::{check_free, check_no_input, print};
 
 /// A document and where it was read.
 struct Source {
@@ -141,7 +142,9 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
     fs::create_dir_all(&args.output).map_err(Error::io("create", &args.output))?;
     // Write only after every file was checked.
     for (name, _) in &files {
-        check_free(&args.output.join(name), args.force)?;
+        let path = args.output.join(name);
+        check_no_input(&path, args.files.iter().map(PathBuf::as_path))?;
+        check_free(&path, args.force)?;
     }
     for (name, bytes) in &files {
         let path = args.output.join(name);
@@ -152,7 +155,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
 }
 
 fn read(path: &Path) -> Result<Source, Error> {
-    let text = fs::read(path).map_err(Error::io("read", path))?;
+    let text = read_input(path, InputKind::Record).map_err(Error::input(path))?;
     let wrong = |problem: String| {
         Error::data(format!(
             "{} is no result of `vim-train bench -o`: {problem}; measure again, or name another file",

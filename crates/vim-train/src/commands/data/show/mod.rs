@@ -12,7 +12,7 @@ use clap::Args;
 use vim_comm::Comm;
 use vim_data::{
     Batch, Described, Loader, LoaderConfig, OnBad, Pixels, Split, Statistics, contact_sheet,
-    write_png,
+    encode_png,
 };
 use vim_run::printable;
 use vim_run::storage::{Disk, replace};
@@ -20,7 +20,7 @@ use vim_run::storage::{Disk, replace};
 use crate::args::Overrides;
 use crate::config::Config;
 use crate::error::Error;
-use crate::output::{OutputError, check_folder, print, print_json};
+use crate::output::{OutputError, check_free, check_no_input, print, print_json};
 use crate::task::batches;
 use crate::task::kinds::with_task;
 use crate::task::named::NamedTask;
@@ -61,6 +61,9 @@ pub(crate) struct ShowArgs {
     /// is shown so anyway.
     #[arg(long)]
     objects: bool,
+    /// Write over the picture and the page if they are there.
+    #[arg(long)]
+    force: bool,
     /// Print the plans as JSON instead of a line for each draw.
     #[arg(long)]
     json: bool,
@@ -74,9 +77,14 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     if table == args.out {
         return Err(OutputError::Extension { path: table, expected: ".png" }.into());
     }
-    check_folder(&args.out)?;
-    check_folder(&table)?;
+    let files = [&args.out, &table];
+    files.into_iter().try_for_each(|file| check_free(file, args.force))?;
     let config = Config::load(&args.config, &args.overrides.set)?;
+    let mut read = config.data_inputs();
+    read.push(args.config.clone());
+    files
+        .into_iter()
+        .try_for_each(|file| check_no_input(file, read.iter().map(PathBuf::as_path)))?;
     let task = config.shown_task(args.objects);
     let (splits, loading) = with_task!(task, T => {
         (<T as NamedTask>::splits(&config)?, <T as NamedTask>::training(&config, &Comm::single()))
@@ -117,7 +125,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
 
     let shorter = rows.first().map_or(CELL, |row| row.before.height.min(row.before.width));
     let factor = CELL.div_ceil(shorter);
-    write_png(&args.out, &sheet(&rows, factor)).map_err(Error::io("write", &args.out))?;
+    let picture = encode_png(&sheet(&rows, factor));
     let title = format!("Epoch {}, batch {}", args.epoch, args.batch);
     let cropping = if has_maps || has_objects {
         format!("crops of {size} px, beside them what they show")
@@ -125,6 +133,8 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
         config.augment.cropping(batches::sides(size), splits.train.image_size())
     };
     let page = page(&title, &cropping, &rows, factor)?;
+    let written = picture.and_then(|picture| replace(&Disk, &args.out, &picture));
+    written.map_err(Error::io("write", &args.out))?;
     replace(&Disk, &table, page.as_bytes()).map_err(Error::io("write", &table))?;
     if args.json {
         return print_json(&groups.concat());

@@ -1,0 +1,208 @@
+//! What is known of images before they are decoded: by headers, annotations and verifications.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::json;
+use vim_data::{
+    BadRule, BadTest, BadTrain, DataError, EnvPaths, Finding, KnownImages, Splits, VerifyOptions,
+};
+
+use crate::{coco_tree, pairs, trees};
+
+/// The bad images among those of both parts.
+fn bad(splits: &Splits) -> [Vec<Finding>; 2] {
+    [&splits.train, &splits.test]
+        .map(|split| KnownImages::of_split(split, "images", 2, &|_| {}).unwrap().bad)
+}
+
+/// What is said of one bad image of `images` in all.
+fn said(count: usize, images: usize, rule: BadRule) -> Result<Vec<String>, DataError> {
+    let one = |index: usize| Finding {
+        index,
+        name: format!("{index}.png"),
+        class: String::new(),
+        what: "is empty".to_owned(),
+    };
+    let (what, notes) = ("test images".to_owned(), vec!["a note".to_owned()]);
+    KnownImages { what, images, bad: (0..count).map(one).collect(), notes }.check(rule)
+}
+
+#[test]
+fn an_error_is_what_would_end_the_work() {
+    let (fail, replace) = (BadTrain::Fail, BadTrain::Replace);
+    for (count, images, rule, advice) in [
+        (1, 6, BadRule::Test(BadTest::Fail), Some("data.bad_test")),
+        (1, 6, BadRule::Test(BadTest::Wrong), None),
+        (1, 6, BadRule::Train(fail, 6), Some("data.bad_train")),
+        // Not all images are drawn: perhaps not this one.
+        (1, 6, BadRule::Train(fail, 5), None),
+        (10, 20, BadRule::Train(replace, 100), None),
+        (11, 20, BadRule::Train(replace, 100), Some("that number")),
+        (11, 20, BadRule::Train(replace, 19), None),
+        (11, 200_000, BadRule::Train(replace, 1_000_000), None),
+        (21, 200_000, BadRule::Train(replace, 1_000_000), Some("that number")),
+    ] {
+        match (said(count, images, rule), advice) {
+            (Ok(notes), None) => {
+                assert_eq!(notes[0], "a note");
+                assert!(notes[1].starts_with(&format!("{count} of {images} test images")));
+                assert!(notes[1].contains("0.png: it is empty"), "{notes:?}");
+            }
+            (Err(error), Some(advice)) => {
+                let text = error.to_string();
+                assert!(text.contains(advice) && text.contains("0.png, the first, is empty"));
+                assert!(matches!(error, DataError::KnownBad { .. }));
+            }
+            (found, _) => panic!("{rule:?}: {found:?}"),
+        }
+    }
+    assert_eq!(said(0, 6, BadRule::Test(BadTest::Fail)).unwrap(), ["a note"]);
+}
+
+#[test]
+fn headers_tell_of_pairs_that_do_not_fit() {
+    let (map, area) = ("annotations/validation/ADE_val_00000003.png", pairs::SIDE * pairs::SIDE);
+    let smaller = pairs::labels_png([pairs::SIDE, 4], &[1; 4 * pairs::SIDE]);
+    let eight = png::BitDepth::Eight;
+    let palette = pairs::grey_png([pairs::SIDE; 2], &vec![1; area], png::ColorType::Indexed, eight);
+    for (name, bytes, expected) in [
+        (map, smaller, "a label map of 32 × 4"),
+        (map, palette, "PNG with a palette"),
+        (map, b"?".to_vec(), "has a label map that begins with `?`"),
+        ("images/validation/ADE_val_00000003.png", Vec::new(), "is empty"),
+    ] {
+        let (_root, folder) = pairs::spoiled(name, bytes);
+        for _ in 0..2 {
+            let [train, test] = bad(&pairs::open(&folder).unwrap());
+            assert_eq!((train.len(), test.len(), test[0].index), (0, 1, 2), "{expected}");
+            assert!(test[0].what.contains(expected), "{}", test[0].what);
+            assert!(test[0].name.ends_with("ADE_val_00000003.png"), "{}", test[0].name);
+        }
+        // A scan says the same.
+        let sources = vim_data::open_pairs(&pairs::of_path(&folder), &EnvPaths::default()).unwrap();
+        let [images, _] = vim_data::scan_pairs(&sources.val, 2, [&|_| {}, &|_| {}]).unwrap();
+        assert_eq!(images.odd.len(), 1, "{:?}", images.odd);
+    }
+}
+
+#[test]
+fn headers_are_read_once_from_folders_and_archives() {
+    let root = tempfile::tempdir().unwrap();
+    let [folder, tar, zip] = pairs::laid_out(root.path());
+    for path in [&folder, &tar, &zip] {
+        assert_eq!(bad(&pairs::open(path).unwrap()).map(|bad| bad.len()), [0, 0]);
+    }
+    // In the place of a file, so that its folder is as it was.
+    let spoil = |name: &str| {
+        let path = folder.join("ADEChallengeData2016/images/validation").join(name);
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, "?").unwrap();
+        (path, whole)
+    };
+    let (path, whole) = spoil("ADE_val_00000002.png");
+    assert!(bad(&pairs::open(&folder).unwrap())[1].is_empty(), "it is not looked at again");
+
+    // A verification sees it, and from then on it is known.
+    let sources = vim_data::open_pairs(&pairs::of_path(&folder), &EnvPaths::default()).unwrap();
+    assert_eq!(vim_data::verify_pairs(&sources.val, 2, &|_| {}).unwrap().bad.len(), 1);
+    let [_, test] = bad(&pairs::open(&folder).unwrap());
+    assert_eq!((test.len(), test[0].index), (1, 1));
+    // What has been mended is good.
+    fs::write(&path, whole).unwrap();
+    assert!(bad(&pairs::open(&folder).unwrap())[1].is_empty());
+}
+
+#[test]
+fn a_label_that_is_no_class_is_known_from_a_verification() {
+    let map = pairs::labels_png([pairs::SIDE; 2], &[13; pairs::SIDE * pairs::SIDE]);
+    let (_root, folder) = pairs::spoiled("annotations/validation/ADE_val_00000003.png", map);
+    assert!(bad(&pairs::open(&folder).unwrap())[1].is_empty());
+    let sources = vim_data::open_pairs(&pairs::of_path(&folder), &EnvPaths::default()).unwrap();
+    vim_data::verify_pairs(&sources.val, 2, &|_| {}).unwrap();
+    let [_, test] = bad(&pairs::open(&folder).unwrap());
+    assert!(test[0].what.contains("the value 13"), "{test:?}");
+}
+
+#[test]
+fn annotations_and_sizes_of_objects_are_known() {
+    for (pointer, value, expected) in [
+        ("/images/0/height", json!(47), "48 × 48 pixels, and 47 × 48 in the annot"),
+        ("/images/0/width", json!(64), "48 × 48 pixels, and 48 × 64 in the annot"),
+    ] {
+        let (_root, folder) = coco_tree::spoiled("val2017", true, pointer, value);
+        let [train, test] = bad(&coco_tree::open(&folder).unwrap());
+        assert_eq!((train.len(), test.len()), (0, 1), "{expected}: {test:?}");
+        assert!(test[0].what.contains(expected), "{test:?}");
+    }
+    let zips = tempfile::tempdir().unwrap();
+    coco_tree::write_zips(zips.path(), &coco_tree::files(false));
+    assert_eq!(bad(&coco_tree::open(zips.path()).unwrap()).map(|bad| bad.len()), [0, 0]);
+}
+
+/// The PNG with EXIF data that say this orientation.
+fn turned(file: &[u8], orientation: u8) -> Vec<u8> {
+    let mut reader = png::Decoder::new(std::io::Cursor::new(file)).read_info().unwrap();
+    let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+    reader.next_frame(&mut pixels).unwrap();
+    let mut info = reader.info().clone();
+    // One entry of a little-endian directory: tag 0x112, a short.
+    let exif = [b'I', b'I', 42, 0, 8, 0, 0, 0, 1, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, orientation, 0];
+    info.exif_metadata = Some([&exif[..], &[0; 6]].concat().into());
+    let mut bytes = Vec::new();
+    let encoder = png::Encoder::with_info(&mut bytes, info).unwrap();
+    encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
+    bytes
+}
+
+/// Turns the first images of a folder.
+fn turn(folder: &Path, orientations: &[u8]) {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut paths: Vec<_> = entries.collect();
+    paths.sort();
+    for (path, &orientation) in paths.iter().zip(orientations) {
+        fs::write(path, turned(&fs::read(path).unwrap(), orientation)).unwrap();
+    }
+}
+
+#[test]
+fn orientations_are_counted_where_they_matter() {
+    let root = tempfile::tempdir().unwrap();
+    coco_tree::write_folder(root.path(), &coco_tree::files(false));
+    turn(&root.path().join("val2017"), &[1, 6, 3]);
+    let splits = coco_tree::open(root.path()).unwrap();
+    for _ in 0..2 {
+        let known = KnownImages::of_split(&splits.test, "test images", 2, &|_| {}).unwrap();
+        let [note] = &known.notes[..] else { panic!("{:?}", known.notes) };
+        assert!(note.starts_with("2 of 6 test images have an EXIF orientation"), "{note}");
+        assert!(known.bad.is_empty());
+    }
+    let sources =
+        vim_data::open_coco(&coco_tree::config(root.path()), &EnvPaths::default()).unwrap();
+    let verified = vim_data::verify_objects(&sources.val, 2, &|_| {}).unwrap();
+    let scanned = vim_data::scan_objects(&sources.val, 2, &|_| {}).unwrap();
+    for notes in [verified.notes, scanned.notes] {
+        assert!(notes[0].starts_with("2 of 6 images have an EXIF"), "{notes:?}");
+    }
+
+    let [folder, ..] = pairs::laid_out(root.path());
+    turn(&folder.join("ADEChallengeData2016/images/training"), &[8]);
+    let train = pairs::open(&folder).unwrap().train;
+    let known = KnownImages::of_split(&train, "training images", 2, &|_| {}).unwrap();
+    assert!(known.notes[0].starts_with("1 of 24 training images"), "{:?}", known.notes);
+}
+
+#[test]
+fn verdicts_of_a_verification_are_known_of_classes() {
+    let root = trees::unpacked();
+    let open = || trees::open(&trees::config(root.path())).unwrap();
+    assert_eq!(bad(&open()).map(|bad| bad.len()), [0, 0], "no file is read");
+    let config = trees::config(root.path());
+    let mut sources = vim_data::open_images(&config, &EnvPaths::default()).unwrap();
+    let options = VerifyOptions { workers: 2, again: false };
+    let report = vim_data::verify(&mut sources.val, options, &|_| {}).unwrap();
+    assert!(!report.bad.is_empty(), "the files are no images");
+    let [train, test] = bad(&open());
+    assert!(train.is_empty());
+    assert_eq!(test, report.bad);
+}
