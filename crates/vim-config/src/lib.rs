@@ -8,4 +8,4 @@ mod variables;
 pub use layers::{EXTENDS, Layer, LayerError, LayerProblem, layers, merge, read};
 pub use location::{Lines, Location, caret, position};
 pub use names::{hint, nearest};
-pub use variables::{ExpandError, expand, is_variable_name};
+pub use variables::{ExpandError, escape, expand, is_variable_name};

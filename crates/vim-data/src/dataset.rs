@@ -1,9 +1,11 @@
 //! The trait of all datasets, and the progress of what goes through one.
 
-use std::{collections::BTreeSet, fmt};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use crate::decode::{Exif, Stored};
 use crate::dense::LabelRule;
 use crate::objects::{ImageObjects, ObjectClasses, ObjectError};
 use crate::{error::DataError, statistics::Statistics};
@@ -58,6 +60,11 @@ pub trait Dataset: Send + Sync {
     /// under recorded labels.
     fn absent_classes(&self) -> &[Class] {
         &[]
+    }
+
+    /// Whether images, and their label maps, are turned as their EXIF orientation says.
+    fn exif(&self) -> Exif {
+        Exif::default()
     }
 
     /// How the images' label maps are to be read, if they have some.
@@ -128,9 +135,53 @@ pub struct Suspects {
     pub bad: BTreeSet<usize>,
     /// Images whose pixels lie otherwise than they are to be seen, by their EXIF orientation, where
     /// that matters to what belongs to them.
-    pub turned: BTreeSet<usize>,
+    pub turned: BTreeMap<usize, Turned>,
     /// What is odd about the looking itself, a line each.
     pub notes: Vec<String>,
+}
+
+/// What becomes of an image with an EXIF orientation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turned {
+    /// It is turned: what belongs to it is of its size as it is seen alone.
+    Surely,
+    /// It is turned: what belongs to it is of its size either way.
+    AsSeen,
+    /// It stays as it is stored, as [`Exif`] says: all of them, or those alone of whose size what
+    /// belongs to it is.
+    AsStored,
+}
+
+impl Suspects {
+    /// Adds what the heads of an image and of what belongs to it say; `None` if that is not known.
+    pub(crate) fn add(
+        &mut self,
+        index: usize,
+        exif: Exif,
+        parts: Option<[Stored; 2]>,
+        is_usable: impl FnOnce([[usize; 2]; 2]) -> bool,
+    ) {
+        let Some([image, other]) = parts else {
+            self.bad.insert(index);
+            return;
+        };
+        let is_turned = exif.turns(image, other);
+        let sizes = match is_turned {
+            Ok(true) => [image.seen(), other.seen()],
+            Ok(false) | Err(_) => [image.size, other.size],
+        };
+        if !is_usable(sizes) {
+            self.bad.insert(index);
+        }
+        if image.orientation != 1 {
+            let turned = match is_turned {
+                Ok(true) if image.size == other.size => Turned::AsSeen,
+                Ok(true) => Turned::Surely,
+                Ok(false) | Err(_) => Turned::AsStored,
+            };
+            self.turned.insert(index, turned);
+        }
+    }
 }
 
 /// What reading an image gives.

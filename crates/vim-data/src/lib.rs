@@ -52,6 +52,7 @@ pub use coco::{
 };
 pub use dataset::{
     Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Progress, Sample, Suspects,
+    Turned,
 };
 pub use datasets::config::{DataConfig, HoldOut};
 pub use datasets::{
@@ -59,7 +60,9 @@ pub use datasets::{
     ShapesBackground, ShapesConfig, ShapesPart, Sources, Splits, dry_run, known_archive, open,
     open_coco, open_images, open_in, open_pairs,
 };
-pub use decode::{DecodeError, DecodeLimits, Decoded, Decoder, Header, ImageKind, JpegLibrary};
+pub use decode::{
+    DecodeError, DecodeLimits, Decoded, Decoder, Exif, Header, ImageKind, JpegLibrary,
+};
 pub use dense::{
     ClassList, ClassScore, Confusion, DensePlan, DenseRecipe, IGNORED, Inference, LONGEST_SIDE,
     LabelMap, LabelRule, PairError, Photometric,

@@ -6,6 +6,7 @@ use crate::classes::ClassMatch;
 use crate::dataset::{
     Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Sample, Suspects,
 };
+use crate::decode::Exif;
 use crate::dense::ClassList;
 use crate::error::{ClassError, DataError};
 use crate::objects::{ImageObjects, ObjectClasses, ObjectError};
@@ -105,6 +106,10 @@ impl Dataset for Relabelled {
 
     fn absent_classes(&self) -> &[Class] {
         &self.absent
+    }
+
+    fn exif(&self) -> Exif {
+        self.inner.exif()
     }
 
     fn label_maps(&self) -> Option<&LabelMaps> {

@@ -8,6 +8,7 @@ use super::{DataConfig, Files, Source, Sources};
 use crate::classes::nfc;
 use crate::coco::{CocoAnnotations, Tally};
 use crate::dataset::{Class, Dataset, Encoding, Fingerprint, OnProgress, Sample, Suspects};
+use crate::decode::Exif;
 use crate::dense::ClassList;
 use crate::error::{DataError, Location, SourceError, listed};
 use crate::input::InputKind;
@@ -126,7 +127,7 @@ fn open_images(
     let part = Part::Tree { root: place, folder: name.to_owned() };
     let cached = cache::open(part, config.index_cache.as_deref(), env_paths)?;
     notes.extend(cached.index.notes.iter().chain(&cached.notes).cloned());
-    Images::new(cached)
+    Images::new(cached, config.exif())
 }
 
 /// The annotations of the part `name`, out of their folder or their zip.
@@ -253,6 +254,10 @@ impl Dataset for Coco {
         0
     }
 
+    fn exif(&self) -> Exif {
+        self.images.exif()
+    }
+
     fn object_classes(&self) -> Option<&ObjectClasses> {
         Some(&self.object_classes)
     }
@@ -270,14 +275,9 @@ impl Dataset for Coco {
         for (index, ((place, objects), head)) in
             self.entries.iter().zip(heads.into_iter().flatten()).enumerate()
         {
-            let size = head.map(|head| head.size());
-            let fits = Some(objects.size) == size;
-            if !fits || known.bad.contains(&(*place as u32)) {
-                suspects.bad.insert(index);
-            }
-            if head.is_some_and(|head| head.orientation != 1) {
-                suspects.turned.insert(index);
-            }
+            let parts = head.map(|head| [head.stored(), objects.size.into()]);
+            let is_known = known.bad.contains(&(*place as u32));
+            suspects.add(index, self.exif(), parts, |[ours, theirs]| ours == theirs && !is_known);
         }
         Ok(suspects)
     }

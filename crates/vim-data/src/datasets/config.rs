@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{DatasetKind, ShapesConfig};
+use crate::decode::Exif;
 use crate::error::DataError;
 use crate::loader::config::{BadTest, BadTrain, Workers};
 use crate::statistics::Normalize;
@@ -58,6 +59,12 @@ pub struct DataConfig {
     /// numbered from 1. Left out: as in ADE20K for `ade20k`, and not so for `pairs`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reduce_zero_label: Option<bool>,
+    /// Whether images in files are turned as their EXIF orientation says: `"apply"`, as viewers
+    /// show them (docs/data.md says what becomes of label maps and objects), or `"ignore"`. Left
+    /// out: `"apply"` where there are label maps or objects, `"ignore"` where there are classes
+    /// alone, as timm does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exif: Option<Exif>,
     /// `imagenet`, `folder`: the folder that lists of files are kept in between runs. Left out:
     /// beside the data if that can be written, else the user's cache folder.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,13 +111,22 @@ pub struct DataConfig {
 
 impl DataConfig {
     /// The configuration as it takes effect: with the seed of held-out images if there are some,
-    /// and without what chooses them if there are none.
+    /// and without what chooses them if there are none; with `exif` where it changes something.
     pub fn effective(&self) -> Self {
         let (val_seed, val_rule) = match self.val_fraction > 0.0 {
             true => (Some(self.val_seed.unwrap_or(0)), self.val_rule),
             false => (None, HoldOut::default()),
         };
-        Self { val_seed, val_rule, ..self.clone() }
+        let is_dense = self.dataset.has_pairs() || self.dataset.has_objects();
+        let matters = is_dense || (self.dataset.has_image_files() && self.exif() == Exif::Apply);
+        let exif = matters.then(|| self.exif());
+        Self { val_seed, val_rule, exif, ..self.clone() }
+    }
+
+    /// `data.exif`, where it is left out what it then means.
+    pub fn exif(&self) -> Exif {
+        let is_dense = self.dataset.has_pairs() || self.dataset.has_objects();
+        self.exif.unwrap_or(if is_dense { Exif::Apply } else { Exif::Ignore })
     }
 
     /// `data.path`, which a dataset in files needs.
@@ -128,6 +144,7 @@ impl Default for DataConfig {
             val_labels: None,
             classes: None,
             reduce_zero_label: None,
+            exif: None,
             index_cache: None,
             stage: Stage::Auto,
             workers: Workers::Auto,

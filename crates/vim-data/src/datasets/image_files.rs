@@ -46,8 +46,8 @@ pub fn open_images(
         notes.extend(count_notes(&train.index, &val.index));
     }
     let classes = train.index.classes.clone();
-    let mut val = Images::labelled(val, classes.clone(), labels)?;
-    let mut train = Images::new(train)?;
+    let mut val = Images::labelled(val, classes.clone(), labels, config.exif())?;
+    let mut train = Images::new(train, config.exif())?;
     notes.extend(missing_note(&val));
     let staging = start_staging(&mut [&mut train, &mut val], &mut notes, config.stage, env_paths)?;
     Ok(Sources { train, val, notes, staging })

@@ -7,7 +7,7 @@ use super::{DataConfig, DatasetKind, Files, Source, Sources};
 use crate::dataset::{
     Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Sample, Suspects,
 };
-use crate::decode::Head;
+use crate::decode::Exif;
 use crate::dense::{ClassList, LabelRule, PairError};
 use crate::error::{DataError, SourceError};
 use crate::statistics::Statistics;
@@ -136,7 +136,7 @@ fn open_half(
     if cached.index.entries.is_empty() {
         return Err(missing().into());
     }
-    Images::new(cached)
+    Images::new(cached, config.exif())
 }
 
 /// Checks that every image has a label map of its name, and the other way round.
@@ -203,6 +203,10 @@ impl Dataset for Pairs {
         0
     }
 
+    fn exif(&self) -> Exif {
+        self.images.exif()
+    }
+
     fn label_maps(&self) -> Option<&LabelMaps> {
         Some(&self.maps)
     }
@@ -214,15 +218,10 @@ impl Dataset for Pairs {
         let (heads, notes) = look(&all, workers, watch)?;
         let mut suspects = Suspects { notes, ..Suspects::default() };
         for (index, (image, map)) in heads[0].iter().zip(&heads[1]).enumerate() {
-            let fits = |(image, map): (Head, Head)| {
-                PairError::check_sizes(image.size(), map.size()).is_ok()
-            };
-            if !image.zip(*map).is_some_and(fits) {
-                suspects.bad.insert(index);
-            }
-            if image.is_some_and(|image| image.orientation != 1) {
-                suspects.turned.insert(index);
-            }
+            let parts = image.zip(*map).map(|(image, map)| [image.stored(), map.stored()]);
+            suspects.add(index, self.exif(), parts, |[image, map]| {
+                PairError::check_sizes(image, map).is_ok()
+            });
         }
         suspects.bad.extend(self.images.known().bad.iter().map(|&index| index as usize));
         Ok(suspects)

@@ -9,7 +9,7 @@ use png::{BitDepth, ColorType};
 use zune_core::bytestream::ZCursor;
 use zune_jpeg::JpegDecoder;
 
-use super::{DecodeError, Decoder, Header, ImageKind, shielded};
+use super::{DecodeError, Decoder, Header, ImageKind, Stored, others, shielded};
 
 /// What the start of a file tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -23,9 +23,10 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// Height and width in pixels.
-    pub(crate) fn size(&self) -> [usize; 2] {
-        [self.header.height, self.header.width]
+    /// How the pixels lie.
+    pub(crate) fn stored(&self) -> Stored {
+        let Header { height, width, .. } = self.header;
+        Stored { size: [height, width], orientation: self.orientation }
     }
 }
 
@@ -49,15 +50,16 @@ impl Decoder {
                 }
                 ImageKind::Png => {
                     let reader = png::Decoder::new(Cursor::new(start)).read_info();
-                    let truncated = |_| DecodeError::Truncated { kind };
-                    let reader = reader.map_err(truncated)?;
+                    let reader = reader.map_err(others::png_error)?;
                     let info = reader.info();
                     is_grey8 = (info.color_type, info.bit_depth)
                         == (ColorType::Grayscale, BitDepth::Eight);
                     exif = info.exif_metadata.as_ref().map(|exif| exif.to_vec());
                 }
-                // The data follow the image.
-                ImageKind::WebP if !is_whole => return Err(DecodeError::Truncated { kind }),
+                // The data follow the image, and its flags say whether there are any.
+                ImageKind::WebP if !is_whole && has_exif(start) => {
+                    return Err(DecodeError::Truncated { kind });
+                }
                 ImageKind::WebP => {
                     let decoder = WebPDecoder::new(Cursor::new(start)).ok();
                     exif = decoder.and_then(|mut decoder| decoder.exif_metadata().ok().flatten());
@@ -69,6 +71,12 @@ impl Decoder {
             Ok(Head { header, orientation, is_grey8 })
         })
     }
+}
+
+/// Whether a WebP has EXIF data by the flags of its first chunk.
+fn has_exif(start: &[u8]) -> bool {
+    const EXIF: u8 = 0x08;
+    start.get(12..16) == Some(b"VP8X") && start.get(20).is_some_and(|flags| flags & EXIF != 0)
 }
 
 #[cfg(test)]

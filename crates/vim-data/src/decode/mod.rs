@@ -2,11 +2,13 @@
 //!
 //! The first bytes decide the format, not the name: ImageNet holds a PNG called `.JPEG`. Every
 //! image becomes 8-bit RGB as by Pillow's `convert("RGB")`: grey is repeated, transparency dropped,
-//! CMYK inverted as Adobe stores it, the orientation in the metadata ignored. One difference: of
-//! 16-bit grey PNGs the upper 8 bits are kept, which Pillow makes nearly white.
+//! CMYK inverted as Adobe stores it. One difference: of 16-bit grey PNGs the upper 8 bits are kept,
+//! which Pillow makes nearly white. Pixels are decoded as they lie in the file; [`Exif`] says when
+//! they are then turned.
 //!
 //! A file that Pillow refuses is an error, so that no half image is trained on.
 
+pub(crate) mod exif;
 mod head;
 mod jpeg;
 mod others;
@@ -19,6 +21,8 @@ use std::panic::{self, AssertUnwindSafe};
 use crate::input::InputKind;
 use crate::pixels::{Pixels, Region};
 
+pub use exif::Exif;
+pub(crate) use exif::Stored;
 pub(crate) use head::Head;
 
 /// The largest files and images that are decoded.
@@ -348,6 +352,19 @@ pub enum DecodeError {
     NotLabels {
         /// What it is.
         found: String,
+    },
+    /// An image that fits what belongs to it as it is seen, and is to stay as it is stored.
+    #[error(
+        "has {} × {} pixels as stored, and {} × {}, as what belongs to it, as its EXIF orientation \
+         {orientation} turns it; set data.exif = \"apply\"", stored[0], stored[1], seen[0], seen[1]
+    )]
+    Turned {
+        /// 2 to 8.
+        orientation: u8,
+        /// Height and width as stored.
+        stored: [usize; 2],
+        /// Height and width as seen.
+        seen: [usize; 2],
     },
     /// The decoder could not be set up.
     #[error("cannot be decoded: libjpeg-turbo could not be started ({why}); free some memory")]

@@ -80,7 +80,7 @@ pub(super) fn decode_grey(file: &[u8], into: &mut Vec<u8>) -> Result<[usize; 2],
     Err(DecodeError::NotLabels { found })
 }
 
-fn png_error(error: DecodingError) -> DecodeError {
+pub(super) fn png_error(error: DecodingError) -> DecodeError {
     let kind = ImageKind::Png;
     match error {
         DecodingError::IoError(_) => DecodeError::Truncated { kind },

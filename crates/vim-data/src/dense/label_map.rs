@@ -1,5 +1,6 @@
 //! Label maps: a class for each pixel of an image.
 
+use crate::decode::exif::turned_labels;
 use crate::decode::{DecodeError, Decoder};
 
 /// The label of pixels that count neither in the loss nor in a score.
@@ -159,6 +160,16 @@ pub enum PairError {
         /// The value of the last class.
         last: usize,
     },
+}
+
+impl LabelMap {
+    /// The map as it is seen, by its EXIF orientation, 1 to 8.
+    pub(crate) fn turn(&mut self, orientation: u8) {
+        if orientation != 1 {
+            let (labels, size) = (std::mem::take(&mut self.labels), self.size());
+            (self.labels, [self.height, self.width]) = turned_labels(labels, size, orientation);
+        }
+    }
 }
 
 impl PairError {

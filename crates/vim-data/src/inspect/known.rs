@@ -1,13 +1,13 @@
 //! What is known of images before the first of them is trained or evaluated on: by the headers of
 //! their files, their annotations, and earlier verifications.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::Finding;
-use crate::dataset::{Dataset, OnProgress, Sample};
-use crate::decode::{DecodeLimits, Decoder};
+use crate::dataset::{Dataset, OnProgress, Sample, Turned};
+use crate::decode::{DecodeLimits, Decoder, Exif};
 use crate::dense::{LabelMap, PairError};
 use crate::error::DataError;
 use crate::loader::objects::decode_scene;
@@ -95,8 +95,9 @@ impl KnownImages {
             .zip(checked)
             .filter_map(|(&index, checked)| Some(Finding::of(dataset, index, checked.err()?)));
         let (bad, mut notes) = (bad.collect(), found.notes);
-        let turned = indices.iter().copied().filter(|index| found.turned.contains(index));
-        notes.extend(turned_note(dataset, &turned.collect(), what, indices.len()));
+        let turned = indices.iter().filter_map(|index| found.turned.get_key_value(index));
+        let turned = turned.map(|(&index, &turned)| (index, turned)).collect();
+        notes.extend(turned_note(dataset, &turned, what, indices.len()));
         Ok(Self { what: what.to_owned(), images: indices.len(), bad, notes })
     }
 
@@ -138,18 +139,44 @@ impl KnownImages {
     }
 }
 
-/// What is to be said of the images that are `turned`, among `images` called `what`.
+/// What is to be said of the images that have an EXIF orientation, among `images` called `what`.
 pub(super) fn turned_note(
     dataset: &dyn Dataset,
-    turned: &BTreeSet<usize>,
+    turned: &BTreeMap<usize, Turned>,
     what: &str,
     images: usize,
 ) -> Option<String> {
-    let name = dataset.name(*turned.first()?);
+    let (first, all) = (dataset.name(*turned.first_key_value()?.0), turned.len());
+    let count = |kind| turned.values().filter(|&&turned| turned == kind).count();
+    let (either, stored) = (count(Turned::AsSeen), count(Turned::AsStored));
+    let has_classes = dataset.label_maps().is_none() && dataset.object_classes().is_none();
+    let decided = match (dataset.exif(), has_classes, stored) {
+        (Exif::Ignore, true, _) => {
+            "which is not applied, as by timm: `data.exif = \"apply\"` turns \
+                                    them as viewers do"
+                .to_owned()
+        }
+        (Exif::Ignore, false, _) => "which is not applied (data.exif = \"ignore\"): their \
+                                     annotations must be of the pixels as stored"
+            .to_owned(),
+        (Exif::Apply, _, 0) => "and are turned as viewers show them (data.exif = \"apply\")".into(),
+        (Exif::Apply, ..) => {
+            let rest = match either {
+                0 => String::new(),
+                either => format!(
+                    "; {either} fit either way and are turned: if their annotations are of the \
+                     pixels as stored, too, set data.exif = \"ignore\""
+                ),
+            };
+            format!(
+                "of which {} are turned as viewers show them and {stored} stay as stored, since \
+                 their annotations are of that size{rest}",
+                all - stored
+            )
+        }
+    };
     Some(format!(
-        "{} of {images} {what} have an EXIF orientation, which is not applied: their annotations \
-         must be of the pixels as stored; {name} is the first",
-        turned.len()
+        "{all} of {images} {what} have an EXIF orientation, {decided}; {first} is the first"
     ))
 }
 

@@ -2,7 +2,7 @@
 
 use super::Finding;
 use super::known::{self, KnownImages, Tools, examine};
-use super::scan::{ScanReport, scan};
+use super::scan::{ScanReport, scan_files};
 use super::verify::VerifyReport;
 use crate::dataset::{Dataset, OnProgress};
 use crate::datasets::Pairs;
@@ -11,7 +11,7 @@ use crate::storage::each::{ProgressCounter, for_each};
 use crate::storage::heads::keep;
 use crate::storage::images::Images;
 
-/// As [`scan`], of the images and of the label maps of `pairs`: odd are also pairs that cannot be
+/// As [`scan`](super::scan()), of the images and of the label maps of `pairs`: odd are also pairs that cannot be
 /// used by what is known of them.
 ///
 /// # Errors
@@ -21,8 +21,8 @@ pub fn scan_pairs(
     workers: usize,
     watch: [OnProgress<'_>; 2],
 ) -> Result<[ScanReport; 2], DataError> {
-    let images = scan(pairs.images(), workers, watch[0])?;
-    let maps = scan(pairs.label_map_files(), workers, watch[1])?;
+    let (images, _) = scan_files(pairs.images(), workers, watch[0])?;
+    let (maps, _) = scan_files(pairs.label_map_files(), workers, watch[1])?;
     let known = KnownImages::of_all(pairs, "images", workers, &|_| {})?;
     Ok([images.with(known), maps])
 }

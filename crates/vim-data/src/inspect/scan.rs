@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::Finding;
-use super::known::KnownImages;
-use crate::dataset::{Dataset, Fingerprint, OnProgress};
-use crate::decode::{DecodeLimits, Decoder, Header, ImageKind};
+use super::known::{KnownImages, turned_note};
+use crate::dataset::{Dataset, Fingerprint, OnProgress, Turned};
+use crate::decode::{DecodeLimits, Decoder, Exif, Head, Header, ImageKind};
 use crate::error::{DataError, SourceError};
 use crate::storage::each::{ProgressCounter, for_each};
 use crate::storage::heads::START;
@@ -77,7 +77,8 @@ pub struct Sides {
     pub most: usize,
 }
 
-/// Reads the headers of all images, by `workers` threads.
+/// Reads the headers of all images, by `workers` threads; a note counts those with an EXIF
+/// orientation.
 ///
 /// # Errors
 /// If a file is not there or cannot be read. One that is damaged or no image is a finding.
@@ -86,9 +87,20 @@ pub fn scan(
     workers: usize,
     watch: OnProgress<'_>,
 ) -> Result<ScanReport, DataError> {
+    let (mut report, turned) = scan_files(images, workers, watch)?;
+    report.notes.extend(turned_note(images, &turned, "images", images.len()));
+    Ok(report)
+}
+
+/// As [`scan`], without the note: gives the images that have an EXIF orientation in its place.
+pub(super) fn scan_files(
+    images: &Images,
+    workers: usize,
+    watch: OnProgress<'_>,
+) -> Result<(ScanReport, BTreeMap<usize, Turned>), DataError> {
     let start = || Ok((Decoder::new(DecodeLimits::default())?, Vec::new()));
     let count = ProgressCounter::new(images.len(), watch);
-    let headers = for_each(0..images.len(), workers, &count, &start, &|(decoder, file), index| {
+    let heads = for_each(0..images.len(), workers, &count, &start, &|(decoder, file), index| {
         examine(decoder, file, images, index)
     })?;
 
@@ -100,15 +112,23 @@ pub fn scan(
         bytes: count.bytes(),
         smallest_class: extreme(images, std::cmp::Reverse),
         largest_class: extreme(images, |of_class| of_class),
-        height: sides(headers.iter().flatten().map(|header| header.height)),
-        width: sides(headers.iter().flatten().map(|header| header.width)),
+        height: sides(heads.iter().flatten().map(|head| head.header.height)),
+        width: sides(heads.iter().flatten().map(|head| head.header.width)),
         kinds: BTreeMap::new(),
         odd: Vec::new(),
         notes: Vec::new(),
     };
-    for (index, header) in headers.iter().enumerate() {
-        let (kind, odd) = match header {
-            Ok(header) => (kind_of(header), oddity(header, images.file_name(index))),
+    let mut turned = BTreeMap::new();
+    for (index, head) in heads.iter().enumerate() {
+        let (kind, odd) = match head {
+            Ok(Head { header, orientation, .. }) => {
+                let decided = match images.exif() {
+                    Exif::Apply => Turned::Surely,
+                    Exif::Ignore => Turned::AsStored,
+                };
+                turned.extend((*orientation != 1).then_some((index, decided)));
+                (kind_of(header), oddity(header, images.file_name(index)))
+            }
             Err(error) => ("unreadable".to_owned(), Some(error.clone())),
         };
         *report.kinds.entry(kind).or_default() += 1;
@@ -116,16 +136,16 @@ pub fn scan(
             report.odd.push(Finding::new(images, index, what));
         }
     }
-    Ok(report)
+    Ok((report, turned))
 }
 
-/// The header of an image's file, or what is wrong with that, and its length.
+/// The head of an image's file, or what is wrong with that, and its length.
 fn examine(
     decoder: &Decoder,
     file: &mut Vec<u8>,
     images: &Images,
     index: usize,
-) -> Result<(Result<Header, String>, u64), DataError> {
+) -> Result<(Result<Head, String>, u64), DataError> {
     // A damaged entry, or a file that is too large: it is there, and others can be read.
     let finding = |error: DataError| {
         if let DataError::Source(SourceError::Read { source, .. }) = &error
@@ -139,15 +159,15 @@ fn examine(
         Ok(length) => length,
         Err(error) => return Ok((Err(finding(error)?), 0)),
     };
-    let mut header = decoder.header(file);
-    if header.is_err() && length > file.len() as u64 {
+    let mut head = decoder.head(file, length <= file.len() as u64);
+    if head.is_err() && length > file.len() as u64 {
         // A preview or a colour profile may precede the header.
         if let Err(error) = images.read_unchecked(index, file) {
             return Ok((Err(finding(error)?), length));
         }
-        header = decoder.header(file);
+        head = decoder.head(file, true);
     }
-    Ok((header.map_err(|error| error.to_string()), length))
+    Ok((head.map_err(|error| error.to_string()), length))
 }
 
 /// The first class with the largest `key` of its number of images.

@@ -38,6 +38,12 @@ pub(crate) fn decode_pair(
             warning = decoder.decode(&sample.image, image)?.warning;
             let labels = decode_labels(decoder, &sample.labels, rule, classes);
             (*map, stray) = labels.map_err(PairError::Labels)?;
+            let of_image = decoder.stored(&sample.image, [image.height, image.width]);
+            let of_map = decoder.stored(&sample.labels, map.size());
+            if dataset.exif().turns(of_image, of_map)? {
+                image.turn(of_image.orientation);
+                map.turn(of_map.orientation);
+            }
         }
     }
     PairError::check_sizes([image.height, image.width], map.size())?;

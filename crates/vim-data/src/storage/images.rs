@@ -11,6 +11,7 @@ use super::staging::{Staged, Staging};
 use super::zips::Zipped;
 use super::{cache::CachedIndex, layout::Part};
 use crate::dataset::{Class, Dataset, Encoding, Fingerprint, OnProgress, Sample, Suspects};
+use crate::decode::Exif;
 use crate::error::{DataError, Location, SourceError};
 use crate::input::{InputKind, read_open};
 use crate::statistics::Statistics;
@@ -27,6 +28,7 @@ pub struct Images {
     classes: Vec<String>,
     /// The label of each label of the index.
     labels: Vec<Class>,
+    exif: Exif,
     fingerprint: OnceLock<Fingerprint>,
     /// The open archives by container, in the order of opening.
     open: Mutex<VecDeque<(usize, Arc<File>)>>,
@@ -38,10 +40,10 @@ pub struct Images {
 
 impl Images {
     /// The images of an index, with its classes.
-    pub(crate) fn new(cached: CachedIndex) -> Result<Self, DataError> {
+    pub(crate) fn new(cached: CachedIndex, exif: Exif) -> Result<Self, DataError> {
         let classes = cached.index.classes.clone();
         let labels = (0..).take(classes.len()).collect();
-        Self::labelled(cached, classes, labels)
+        Self::labelled(cached, classes, labels, exif)
     }
 
     /// The images of an index, each of whose classes has one of `labels` among `classes`.
@@ -49,13 +51,14 @@ impl Images {
         cached: CachedIndex,
         classes: Vec<String>,
         labels: Vec<Class>,
+        exif: Exif,
     ) -> Result<Self, DataError> {
         if cached.index.entries.is_empty() {
             return Err(SourceError::Empty(cached.part.root().to_owned()).into());
         }
         let (open, copies) = (Mutex::default(), vec![None; cached.index.containers.len()]);
         let fingerprint = OnceLock::new();
-        Ok(Self { cached, classes, labels, fingerprint, open, copies, staging: None })
+        Ok(Self { cached, classes, labels, exif, fingerprint, open, copies, staging: None })
     }
 
     /// The archives that the images are read from; none if they are in folders.
@@ -292,6 +295,10 @@ impl Dataset for Images {
 
     fn encoding(&self) -> Encoding {
         Encoding::Files
+    }
+
+    fn exif(&self) -> Exif {
+        self.exif
     }
 
     fn class_names(&self) -> &[String] {
