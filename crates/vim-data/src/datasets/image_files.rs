@@ -93,7 +93,7 @@ fn unread_note(train: &Path, unread: &[PathBuf], parts: Parts) -> Option<String>
     let names: Vec<String> = unread.iter().map(name).collect();
     let are = if names.len() == 1 { "is" } else { "are" };
     let hint = match parts == Parts::TrainVal && names.iter().any(|name| name.contains("test")) {
-        true => "; `data.parts = \"train_val_test\"` tests test images of classes",
+        true => "; `data.parts = \"train_val_test\"` reads a test part that has classes",
         false => "",
     };
     (!names.is_empty())

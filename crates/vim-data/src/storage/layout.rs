@@ -164,15 +164,22 @@ pub(crate) fn find(sought: &Sought<'_>) -> Result<Found, DataError> {
     {
         check_no_parts(root, names)?;
     }
+    let mut taken = vec![("training", all.train.clone())];
     let mut read = |place: Option<Place>, is_read: bool, what, list: Option<&Path>| {
         if !is_read {
             unread.extend(place.into_iter().flatten());
             return Ok(None);
         }
         let place = place.ok_or_else(|| no_part(train.root(), what))?;
-        if place.iter().any(|path| all.train.contains(path)) {
-            return Err(same(place[0].clone(), "training", what));
+        // Behind links, too.
+        let is_shared = |paths: &Place| {
+            let mut both = place.iter().flat_map(|one| paths.iter().map(move |other| (one, other)));
+            both.any(|(one, other)| one.canonicalize().ok() == other.canonicalize().ok())
+        };
+        if let Some((first, _)) = taken.iter().find(|(_, paths)| is_shared(paths)) {
+            return Err(same(place[0].clone(), first, what));
         }
+        taken.push((what, place.clone()));
         let found = part_at(&place, list)?;
         Ok(Some(found.ok_or_else(|| SourceError::Layout(place[0].clone()))?))
     };
@@ -194,7 +201,7 @@ fn same(path: PathBuf, first: &'static str, second: &'static str) -> DataError {
 fn no_part(train: &Path, what: &'static str) -> DataError {
     let advice = match what {
         VALIDATION => "set `data.val_path` to their folder or archive",
-        _ => "there is no `test` of them; leave out `data.parts`, which asks for it",
+        _ => "`data.parts` asks for them, and there is no `test` folder or archive",
     };
     SourceError::NoPart { train: train.to_owned(), what, advice }.into()
 }
@@ -246,7 +253,11 @@ fn of_folder(path: &Path, parts: Parts) -> Result<Candidates, DataError> {
         (Some(train), val, test)
             if val.is_some() || (test.is_some() && parts != Parts::TrainVal) =>
         {
-            Ok(Candidates { train, val, test, ..Candidates::default() })
+            let is_part =
+                |name: &str| ["train", "val", "test"].iter().any(|part| name.contains(part));
+            let others = names.iter().filter(|name| !is_part(&name.to_ascii_lowercase()));
+            let others = others.map(|name| path.join(name)).collect();
+            Ok(Candidates { train, val, test, others, ..Candidates::default() })
         }
         _ => Ok(Candidates { train: vec![path.to_owned()], ..Candidates::default() }),
     }

@@ -70,7 +70,7 @@ fn train_val_and_test_are_three_parts() {
 fn what_is_recorded_is_read_whatever_is_there() {
     let (root, test) = three();
     let two = check(&with(Parts::TrainVal, root.path()));
-    let hint = "`data.parts = \"train_val_test\"` tests";
+    let hint = "`data.parts = \"train_val_test\"` reads a test part";
     assert!(two.notes[0].starts_with("`test` beside") && two.notes[0].contains(hint));
     assert_eq!(two.notes.len(), 1);
     let tested = open(&with(Parts::TrainTest, root.path())).unwrap();
@@ -246,6 +246,15 @@ fn the_same_images_are_no_two_parts() {
     let whole = Some(root.path().to_owned());
     let message = refusal(&DataConfig { val_path: whole, ..config(root.path()) });
     assert!(message.contains("they are the same"), "{message}");
+    for (part, first) in [("val", "training"), ("test", "validation")] {
+        let (root, _) = three();
+        let place = root.path().join(part);
+        fs::remove_dir_all(&place).unwrap();
+        let to = if part == "val" { "train" } else { "val" };
+        std::os::unix::fs::symlink(root.path().join(to), place).unwrap();
+        let message = refusal(&config(root.path()));
+        assert!(message.contains(&format!("from {first} images")), "{message}");
+    }
     for parts in [Parts::Train, Parts::TrainTest] {
         let val_path = Some(root.path().join("val"));
         let message = refusal(&DataConfig { val_path, ..with(parts, root.path()) });

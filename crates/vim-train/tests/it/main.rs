@@ -27,6 +27,7 @@ mod library;
 mod nodes;
 mod old_runs;
 mod packed;
+mod parts;
 mod predict;
 mod profile;
 mod provenance;
