@@ -5,6 +5,7 @@
 mod at_once;
 mod backends;
 mod bench;
+mod class_folders;
 mod commands;
 mod config;
 mod config_command;
@@ -27,7 +28,6 @@ mod library;
 mod nodes;
 mod old_runs;
 mod packed;
-mod parts;
 mod predict;
 mod profile;
 mod provenance;
