@@ -90,7 +90,8 @@ pub fn open_coco(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<Co
     let all = train.entries.len();
     train.entries.retain(|(_, of_image)| of_image.objects.iter().any(|object| !object.crowd));
     if train.entries.is_empty() {
-        return Err(SourceError::Empty(train.images.root().to_owned()).into());
+        let (path, found) = (train.images.root().to_owned(), String::new());
+        return Err(SourceError::Empty { path, found }.into());
     }
     let without = all - train.entries.len();
     if without > 0 {
@@ -101,7 +102,7 @@ pub fn open_coco(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<Co
     }
     let halves = &mut [&mut train.images, &mut val.images];
     let staging = start_staging(halves, &mut notes, config.stage, env_paths)?;
-    Ok(Sources { train, val, notes, staging })
+    Ok(Sources { train, val: Some(val), test: None, notes, staging })
 }
 
 /// Something is not where the layout has it.

@@ -10,6 +10,7 @@ use crate::decode::Exif;
 use crate::error::DataError;
 use crate::loader::config::{BadTest, BadTrain, Workers};
 use crate::statistics::Normalize;
+use crate::storage::layout::DataParts;
 use crate::storage::staging::Stage;
 
 /// Which images are held out of the training set.
@@ -40,8 +41,12 @@ pub struct DataConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub path: Option<PathBuf>,
-    /// `imagenet`, `folder`: where the validation images are, if `data.path` is the training part
-    /// alone.
+    /// `folder`: which parts are read: `"train"` alone, which validation and test images are held
+    /// out of; `"train_val"`, the latter of which are tested; `"train_test"`, `"train_val_test"`,
+    /// or those that are there (`"auto"`), which a run records. Left out: `"auto"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parts: Option<DataParts>,
+    /// `imagenet`, `folder`: where the validation images are, if `data.path` does not hold them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub val_path: Option<PathBuf>,
@@ -93,6 +98,10 @@ pub struct DataConfig {
     /// Share of the training set held out for validation, 0 ≤ share < 1. It decides which
     /// checkpoint is "best".
     pub val_fraction: f64,
+    /// `folder` without validation and test images: share of the training set held out for the
+    /// test, 0 ≤ share < 1. Left out: that of `data.val_fraction`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_fraction: Option<f64>,
     /// The seed that chooses the held-out images. Left out: 0, so that all runs of a study share
     /// their training set.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,14 +122,27 @@ impl DataConfig {
     /// The configuration as it takes effect: with the seed of held-out images if there are some,
     /// and without what chooses them if there are none; with `exif` where it changes something.
     pub fn effective(&self) -> Self {
-        let (val_seed, val_rule) = match self.val_fraction > 0.0 {
-            true => (Some(self.val_seed.unwrap_or(0)), self.val_rule),
-            false => (None, HoldOut::default()),
+        let has_parts = self.dataset == DatasetKind::Folder;
+        let parts = has_parts.then(|| self.parts.unwrap_or_default());
+        let test_fraction = match parts {
+            Some(DataParts::Train) => Some(self.test_share()),
+            Some(DataParts::Auto) => self.test_fraction,
+            Some(DataParts::TrainVal | DataParts::TrainTest | DataParts::TrainValTest) | None => {
+                None
+            }
         };
+        let val_rule = if self.val_fraction > 0.0 { self.val_rule } else { HoldOut::default() };
+        let holds_out = self.val_fraction > 0.0 || test_fraction.is_some_and(|share| share > 0.0);
+        let val_seed = holds_out.then(|| self.val_seed.unwrap_or(0));
         let is_dense = self.dataset.has_pairs() || self.dataset.has_objects();
         let matters = is_dense || (self.dataset.has_image_files() && self.exif() == Exif::Apply);
         let exif = matters.then(|| self.exif());
-        Self { val_seed, val_rule, exif, ..self.clone() }
+        Self { parts, test_fraction, val_seed, val_rule, exif, ..self.clone() }
+    }
+
+    /// The share of the training set that is tested where there are no test images.
+    pub fn test_share(&self) -> f64 {
+        self.test_fraction.unwrap_or(self.val_fraction)
     }
 
     /// `data.exif`, where it is left out what it then means.
@@ -140,6 +162,7 @@ impl Default for DataConfig {
         Self {
             dataset: DatasetKind::Shapes,
             path: None,
+            parts: None,
             val_path: None,
             val_labels: None,
             classes: None,
@@ -154,6 +177,7 @@ impl Default for DataConfig {
             bad_train: BadTrain::default(),
             bad_test: BadTest::default(),
             val_fraction: 0.0,
+            test_fraction: None,
             val_seed: None,
             val_rule: HoldOut::default(),
             watch_test: true,

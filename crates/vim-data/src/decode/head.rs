@@ -64,9 +64,13 @@ impl Decoder {
                     let decoder = WebPDecoder::new(Cursor::new(start)).ok();
                     exif = decoder.and_then(|mut decoder| decoder.exif_metadata().ok().flatten());
                 }
-                ImageKind::Bmp | ImageKind::Gif => {}
+                ImageKind::Bmp | ImageKind::Gif | ImageKind::Tiff | ImageKind::Pnm => {}
             }
-            let orientation = exif.and_then(|exif| Orientation::from_exif_chunk(&exif));
+            let of_exif = |exif: Vec<u8>| Orientation::from_exif_chunk(&exif);
+            let orientation = match kind == ImageKind::Tiff {
+                true => others::orientation(kind, start),
+                false => exif.and_then(of_exif),
+            };
             let orientation = orientation.map_or(1, Orientation::to_exif);
             Ok(Head { header, orientation, is_grey8 })
         })
