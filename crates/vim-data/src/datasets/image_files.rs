@@ -50,7 +50,7 @@ pub fn open_images(
     let mut train = Images::new(train)?;
     notes.extend(missing_note(&val));
     let staging = start_staging(&mut [&mut train, &mut val], &mut notes, config.stage, env_paths)?;
-    Ok(Sources { train, val, notes, staging })
+    Ok(Sources { train, val: Some(val), test: None, notes, staging })
 }
 
 /// The label among the classes of `train` of each class of `val`, which may lack some.

@@ -106,7 +106,7 @@ pub fn open_pairs(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<P
     let halves =
         &mut [&mut train.images, &mut train.label_maps, &mut val.images, &mut val.label_maps];
     let staging = start_staging(halves, &mut notes, config.stage, env_paths)?;
-    Ok(Sources { train, val, notes, staging })
+    Ok(Sources { train, val: Some(val), test: None, notes, staging })
 }
 
 fn open_half(

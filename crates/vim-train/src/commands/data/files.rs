@@ -52,15 +52,15 @@ pub(crate) enum PartChoice {
 impl PartChoice {
     /// The parts chosen, by their names; warnings go to stderr.
     fn of<D>(self, sources: Sources<D>) -> Named<D> {
-        let Sources { train, val, notes, staging: _ } = sources;
-        for note in notes {
+        for note in &sources.notes {
             eprintln!("note: {note}");
         }
-        match self {
-            Self::Both => vec![("train", train), ("val", val)],
-            Self::Train => vec![("train", train)],
-            Self::Val => vec![("val", val)],
-        }
+        let is_chosen = |name: &str| match self {
+            Self::Both => true,
+            Self::Train => name == "train",
+            Self::Val => name == "val",
+        };
+        sources.parts().filter(|(name, _)| is_chosen(name)).collect()
     }
 }
 
@@ -74,7 +74,7 @@ fn data_of(which: &ImageArgs) -> Result<DataConfig, Error> {
         None => Config::from_defaults(&which.overrides.set)?,
     };
     // Ignore copies on the node-local disk.
-    Ok(DataConfig { stage: Stage::Off, ..config.data })
+    Ok(DataConfig { stage: Stage::Off, ..config.opened_data() })
 }
 
 /// Threads that look at the images of `data`.
