@@ -57,7 +57,7 @@ pub use datasets::config::{DataConfig, HoldOut};
 pub use datasets::{
     Annotation, Cifar, Coco, DatasetKind, PUBLISHED_ARCHIVES, Pairs, PublishedArchive, Shapes,
     ShapesBackground, ShapesConfig, ShapesPart, Sources, Splits, dry_run, known_archive, open,
-    open_coco, open_images, open_in, open_pairs,
+    open_coco, open_images, open_in, open_pairs, parts_of,
 };
 pub use decode::{DecodeError, DecodeLimits, Decoded, Decoder, Header, ImageKind, JpegLibrary};
 pub use dense::{
@@ -88,6 +88,7 @@ pub use statistics::{Normalize, Statistics};
 pub use storage::EnvPaths;
 pub use storage::images::Images;
 pub use storage::index::{Facts, Verdict};
+pub use storage::layout::Parts;
 pub use storage::pack::{PackOptions, PackReport, ShardReport, pack, remove_abandoned};
 pub use storage::staging::{Stage, Staging, StagingStatus};
 pub use transforms::filter::Filter;

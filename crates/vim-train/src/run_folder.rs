@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use vim_data::{InputKind, read_input, read_text};
+use vim_data::{InputKind, Parts, parts_of, read_input, read_text};
 use vim_run::{
     CLASSES, CONFIG, ENVIRONMENT, EXIT, ExitRecord, Found, METRICS, Opened, Resume, RunDir,
     RunError, checkpoints_in, finished,
@@ -148,6 +148,26 @@ fn check_recorded(
     Err(RunError::ConfigChanged { path: run.to_owned(), differences }.into())
 }
 
+/// `config` with the parts of the data that it leaves open put in: those of the run in its folder,
+/// unless that is to be `fresh`, or else those that are there. Where none can be told it is as it
+/// was: opening the data says why.
+pub(crate) fn with_parts(config: Config, fresh: bool) -> Config {
+    if config.data.parts != Some(Parts::Auto) {
+        return config;
+    }
+    let folder = config.run_folder().ok().filter(|_| !fresh);
+    let recorded = folder.and_then(|folder| recorded_config(&folder).ok()?.data.parts);
+    let parts = recorded.or_else(|| parts_of(&config.data).ok()?);
+    parts.map_or_else(|| config.clone(), |parts| with_those(&config, parts))
+}
+
+fn with_those(config: &Config, parts: Parts) -> Config {
+    let mut config = config.clone();
+    config.data.parts = Some(parts);
+    // What does not go with them is refused where the data are opened.
+    if config.validate().is_ok() { config.effective() } else { config }
+}
+
 /// Every differing key that is not free, with both values.
 fn differences(
     run: &Path,
@@ -155,7 +175,11 @@ fn differences(
     is_free: impl Fn(&str) -> bool,
 ) -> Result<Vec<String>, Error> {
     let recorded = recorded_config(run)?;
-    let (recorded, now) = (dotted_values(&recorded), dotted_values(config));
+    // Left open, the parts of the data are those that the run began with.
+    let is_open = config.data.parts == Some(Parts::Auto);
+    let as_begun = recorded.data.parts.filter(|_| is_open).map(|parts| with_those(config, parts));
+    let (recorded, now) =
+        (dotted_values(&recorded), dotted_values(as_begun.as_ref().unwrap_or(config)));
     let mut keys: Vec<&String> = recorded.keys().chain(now.keys()).collect();
     keys.sort();
     keys.dedup();

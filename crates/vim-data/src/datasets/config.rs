@@ -9,6 +9,7 @@ use super::{DatasetKind, ShapesConfig};
 use crate::error::DataError;
 use crate::loader::config::{BadTest, BadTrain, Workers};
 use crate::statistics::Normalize;
+use crate::storage::layout::Parts;
 use crate::storage::staging::Stage;
 
 /// Which images are held out of the training set.
@@ -39,8 +40,12 @@ pub struct DataConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub path: Option<PathBuf>,
-    /// `imagenet`, `folder`: where the validation images are, if `data.path` is the training part
-    /// alone.
+    /// `folder`: which parts are read: `"train"` alone, of which validation and test images are held
+    /// out; `"train_val"`, of which the latter are tested; `"train_test"`; `"train_val_test"`; or
+    /// those that are there (`"auto"`), which a run records. Left out: `"auto"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Parts>,
+    /// `imagenet`, `folder`: where the validation images are, if `data.path` does not hold them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub val_path: Option<PathBuf>,
@@ -109,6 +114,10 @@ pub struct DataConfig {
     /// Share of the training set held out for validation, 0 ≤ share < 1. It decides which
     /// checkpoint is "best".
     pub val_fraction: f64,
+    /// `folder` without validation and test images: share of the training set held out for the
+    /// test, 0 ≤ share < 1. Left out: that of `data.val_fraction`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_fraction: Option<f64>,
     /// The seed that chooses the held-out images. Left out: 0, so that all runs of a study share
     /// their training set.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,11 +138,22 @@ impl DataConfig {
     /// The configuration as it takes effect: with the seed of held-out images if there are some,
     /// and without what chooses them if there are none.
     pub fn effective(&self) -> Self {
-        let (val_seed, val_rule) = match self.val_fraction > 0.0 {
-            true => (Some(self.val_seed.unwrap_or(0)), self.val_rule),
-            false => (None, HoldOut::default()),
+        let has_parts = self.dataset == DatasetKind::Folder;
+        let parts = has_parts.then(|| self.parts.unwrap_or_default());
+        let test_fraction = match parts {
+            Some(Parts::Train) => Some(self.test_share()),
+            Some(Parts::Auto) => self.test_fraction,
+            Some(Parts::TrainVal | Parts::TrainTest | Parts::TrainValTest) | None => None,
         };
-        Self { val_seed, val_rule, ..self.clone() }
+        let val_rule = if self.val_fraction > 0.0 { self.val_rule } else { HoldOut::default() };
+        let holds_out = self.val_fraction > 0.0 || test_fraction.is_some_and(|share| share > 0.0);
+        let val_seed = holds_out.then(|| self.val_seed.unwrap_or(0));
+        Self { parts, test_fraction, val_seed, val_rule, ..self.clone() }
+    }
+
+    /// The share of the training set that is tested where there are no test images.
+    pub fn test_share(&self) -> f64 {
+        self.test_fraction.unwrap_or(self.val_fraction)
     }
 
     /// `data.path`, which a dataset in files needs.
@@ -147,6 +167,7 @@ impl Default for DataConfig {
         Self {
             dataset: DatasetKind::Shapes,
             path: None,
+            parts: None,
             val_path: None,
             val_labels: None,
             classes: None,
@@ -165,6 +186,7 @@ impl Default for DataConfig {
             bad_train: BadTrain::default(),
             bad_test: BadTest::default(),
             val_fraction: 0.0,
+            test_fraction: None,
             val_seed: None,
             val_rule: HoldOut::default(),
             watch_test: true,

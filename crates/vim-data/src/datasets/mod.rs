@@ -32,7 +32,7 @@ use hold_out::hold_out;
 
 pub use cifar::{Cifar, PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
 pub use coco::{Coco, open_coco};
-pub use image_files::open_images;
+pub use image_files::{open_images, parts_of};
 pub use pairs::{Pairs, open_pairs};
 pub use shapes::{Shapes, ShapesBackground, ShapesConfig, ShapesPart};
 

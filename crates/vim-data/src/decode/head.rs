@@ -9,7 +9,7 @@ use png::{BitDepth, ColorType};
 use zune_core::bytestream::ZCursor;
 use zune_jpeg::JpegDecoder;
 
-use super::{DecodeError, Decoder, Header, ImageKind, shielded};
+use super::{DecodeError, Decoder, Header, ImageKind, others, shielded};
 
 /// What the start of a file tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -62,9 +62,13 @@ impl Decoder {
                     let decoder = WebPDecoder::new(Cursor::new(start)).ok();
                     exif = decoder.and_then(|mut decoder| decoder.exif_metadata().ok().flatten());
                 }
-                ImageKind::Bmp | ImageKind::Gif => {}
+                ImageKind::Bmp | ImageKind::Gif | ImageKind::Tiff | ImageKind::Pnm => {}
             }
-            let orientation = exif.and_then(|exif| Orientation::from_exif_chunk(&exif));
+            let of_exif = |exif: Vec<u8>| Orientation::from_exif_chunk(&exif);
+            let orientation = match kind == ImageKind::Tiff {
+                true => others::orientation(kind, start),
+                false => exif.and_then(of_exif),
+            };
             let orientation = orientation.map_or(1, Orientation::to_exif);
             Ok(Head { header, orientation, is_grey8 })
         })

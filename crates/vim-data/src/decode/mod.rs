@@ -38,7 +38,16 @@ impl Default for DecodeLimits {
 
 /// The format of a file.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, strum::Display, serde::Serialize, serde::Deserialize,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    strum::Display,
+    strum::VariantArray,
+    serde::Serialize,
+    serde::Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "UPPERCASE")]
@@ -54,6 +63,12 @@ pub enum ImageKind {
     /// WebP.
     #[strum(serialize = "WebP")]
     WebP,
+    // Packs have the numbers of variants: new ones come last.
+    /// TIFF, of which the first page is taken.
+    Tiff,
+    /// PPM, PGM, PBM or PAM.
+    #[strum(serialize = "PNM")]
+    Pnm,
 }
 
 impl ImageKind {
@@ -65,6 +80,8 @@ impl ImageKind {
             [b'G', b'I', b'F', b'8', ..] => Some(Self::Gif),
             [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(Self::WebP),
             [b'B', b'M', ..] => Some(Self::Bmp),
+            [b'I', b'I', b'*' | b'+', 0, ..] | [b'M', b'M', 0, b'*' | b'+', ..] => Some(Self::Tiff),
+            [b'P', b'1'..=b'7', space, ..] if space.is_ascii_whitespace() => Some(Self::Pnm),
             _ => None,
         }
     }
@@ -72,11 +89,13 @@ impl ImageKind {
     /// Extensions of such files, the usual one first.
     pub(crate) fn extensions(self) -> &'static [&'static str] {
         match self {
-            Self::Jpeg => &["jpg", "jpeg"],
+            Self::Jpeg => &["jpg", "jpeg", "jfif"],
             Self::Png => &["png"],
             Self::Bmp => &["bmp"],
             Self::Gif => &["gif"],
             Self::WebP => &["webp"],
+            Self::Tiff => &["tif", "tiff"],
+            Self::Pnm => &["ppm", "pgm", "pbm", "pnm"],
         }
     }
 }
@@ -171,12 +190,18 @@ impl Decoder {
         }
         let kind = ImageKind::of(file).ok_or_else(|| match &file[..bytes.min(8)] {
             [] => DecodeError::Empty,
+            // ISO's container, of which phones' images are one kind.
+            [_, _, _, _, b'f', b't', b'y', b'p'] => DecodeError::Heif,
             start => DecodeError::Unknown { start: start.escape_ascii().to_string() },
         })?;
         let header = shielded(kind, || match kind {
             ImageKind::Jpeg => jpeg::header(file, self.library),
             ImageKind::Png => others::png_header(file),
-            ImageKind::Bmp | ImageKind::Gif | ImageKind::WebP => others::header(kind, file),
+            ImageKind::Bmp
+            | ImageKind::Gif
+            | ImageKind::WebP
+            | ImageKind::Tiff
+            | ImageKind::Pnm => others::header(kind, file),
         })?;
         let Header { height, width, .. } = header;
         if height == 0 || width == 0 {
@@ -231,9 +256,12 @@ impl Decoder {
         let kind = self.header(file)?.kind;
         match kind {
             ImageKind::Png => shielded(kind, || others::decode_grey(file, into)),
-            ImageKind::Jpeg | ImageKind::Bmp | ImageKind::Gif | ImageKind::WebP => {
-                Err(DecodeError::NotLabels { found: kind.to_string() })
-            }
+            ImageKind::Jpeg
+            | ImageKind::Bmp
+            | ImageKind::Gif
+            | ImageKind::WebP
+            | ImageKind::Tiff
+            | ImageKind::Pnm => Err(DecodeError::NotLabels { found: kind.to_string() }),
         }
     }
 
@@ -261,7 +289,14 @@ impl Decoder {
                 shielded(kind, || others::decode_png(file, header, raw, into))?;
                 None
             }
-            (ImageKind::Bmp | ImageKind::Gif | ImageKind::WebP, _) => {
+            (
+                ImageKind::Bmp
+                | ImageKind::Gif
+                | ImageKind::WebP
+                | ImageKind::Tiff
+                | ImageKind::Pnm,
+                _,
+            ) => {
                 shielded(kind, || others::decode(kind, file, into))?;
                 None
             }
@@ -286,11 +321,23 @@ fn shielded<T>(
 pub enum DecodeError {
     /// The first bytes are of no format known.
     #[error(
-        "begins with `{start}`, which is no JPEG, PNG, BMP, GIF or WebP; replace or remove the file"
+        "begins with `{start}`, which is no JPEG, PNG, BMP, GIF, WebP, TIFF or PNM; replace or \
+         remove the file"
     )]
     Unknown {
         /// The first bytes, escaped.
         start: String,
+    },
+    /// A phone's HEIC, an AVIF or the like.
+    #[error("is a HEIC, an AVIF or a video, which are not read; convert it to JPEG or PNG")]
+    Heif,
+    /// A file of a kind that its decoder does not know.
+    #[error("is a {kind} of a kind that is not read: {why}; save it as a PNG or a JPEG of 8 bits")]
+    Unsupported {
+        /// Format.
+        kind: ImageKind,
+        /// The decoder's reason, one line.
+        why: String,
     },
     /// The file is empty.
     #[error("is empty; replace or remove the file")]
@@ -360,7 +407,10 @@ pub enum DecodeError {
 impl DecodeError {
     /// With the decoder's reason brought to one line.
     fn corrupt(kind: ImageKind, why: impl ToString) -> Self {
-        let why = why.to_string();
-        Self::Corrupt { kind, why: why.split_whitespace().collect::<Vec<_>>().join(" ") }
+        Self::Corrupt { kind, why: one_line(why) }
     }
+}
+
+fn one_line(text: impl ToString) -> String {
+    text.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,11 +1,12 @@
-//! PNG by the `png` crate; BMP, GIF and WebP by the `image` crate.
+//! PNG by the `png` crate; BMP, GIF, WebP, TIFF and PNM by the `image` crate.
 
 use std::io::Cursor;
 
-use image::{ImageDecoder, ImageError, ImageFormat, ImageReader};
+use image::metadata::Orientation;
+use image::{ColorType as Stored, ImageDecoder, ImageError, ImageFormat, ImageReader};
 use png::{ColorType, Decoder, DecodingError, Transformations};
 
-use super::{DecodeError, Header, ImageKind};
+use super::{DecodeError, Header, ImageKind, one_line};
 use crate::pixels::Pixels;
 
 /// A decoder that may allocate 64 MiB beside the pixels.
@@ -94,6 +95,11 @@ fn png_error(error: DecodingError) -> DecodeError {
 pub(super) fn header(kind: ImageKind, file: &[u8]) -> Result<Header, DecodeError> {
     let decoder = reader(kind, file).into_decoder().map_err(|why| error(kind, why))?;
     let (width, height) = decoder.dimensions();
+    if matches!(decoder.color_type(), Stored::Rgb32F | Stored::Rgba32F) {
+        // Nothing says which of them is white.
+        let why = "its values are floating-point numbers".to_owned();
+        return Err(DecodeError::Unsupported { kind, why });
+    }
     Ok(Header {
         kind,
         height: height as usize,
@@ -111,6 +117,11 @@ pub(super) fn decode(kind: ImageKind, file: &[u8], into: &mut Pixels) -> Result<
     Ok(())
 }
 
+/// How the pixels lie by the metadata of a file whose decoder tells it.
+pub(super) fn orientation(kind: ImageKind, file: &[u8]) -> Option<Orientation> {
+    reader(kind, file).into_decoder().ok()?.orientation().ok()
+}
+
 fn reader(kind: ImageKind, file: &[u8]) -> ImageReader<Cursor<&[u8]>> {
     let format = match kind {
         ImageKind::Jpeg => ImageFormat::Jpeg,
@@ -118,6 +129,8 @@ fn reader(kind: ImageKind, file: &[u8]) -> ImageReader<Cursor<&[u8]>> {
         ImageKind::Bmp => ImageFormat::Bmp,
         ImageKind::Gif => ImageFormat::Gif,
         ImageKind::WebP => ImageFormat::WebP,
+        ImageKind::Tiff => ImageFormat::Tiff,
+        ImageKind::Pnm => ImageFormat::Pnm,
     };
     let mut reader = ImageReader::with_format(Cursor::new(file), format);
     // The size was checked before; this limits the decoder's own memory.
@@ -130,6 +143,9 @@ fn reader(kind: ImageKind, file: &[u8]) -> ImageReader<Cursor<&[u8]>> {
 fn error(kind: ImageKind, error: ImageError) -> DecodeError {
     if matches!(error, ImageError::IoError(_)) {
         return DecodeError::Truncated { kind };
+    }
+    if let ImageError::Unsupported(why) = &error {
+        return DecodeError::Unsupported { kind, why: one_line(why) };
     }
     DecodeError::corrupt(kind, error)
 }

@@ -101,7 +101,8 @@ fn list_those(
             return false;
         }
         if !is_image(name) {
-            skipped.add(|| Location { path: root.to_owned(), member: Some(name.to_owned()) });
+            let member = || Some(name.to_owned());
+            skipped.add(name, || Location { path: root.to_owned(), member: member() });
         }
         is_image(name)
     };

@@ -51,7 +51,8 @@ impl Images {
         labels: Vec<Class>,
     ) -> Result<Self, DataError> {
         if cached.index.entries.is_empty() {
-            return Err(SourceError::Empty(cached.part.root().to_owned()).into());
+            let (path, found) = (cached.part.root().to_owned(), cached.index.notes.join("; "));
+            return Err(SourceError::Empty { path, found }.into());
         }
         let (open, copies) = (Mutex::default(), vec![None; cached.index.containers.len()]);
         let fingerprint = OnceLock::new();

@@ -2,7 +2,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod each;
-mod folder;
+pub(crate) mod folder;
 pub(crate) mod halves;
 pub(crate) mod heads;
 pub(crate) mod images;

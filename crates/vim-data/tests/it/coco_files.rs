@@ -242,7 +242,7 @@ fn a_scan_counts_classes_and_names_bad_annotations() {
     let (_root, folder) =
         spoiled("val2017", false, "/annotations/0/segmentation", json!([[1, 2, 3]]));
     let sources = vim_data::open_coco(&config(&folder), &EnvPaths::default()).unwrap();
-    let report = vim_data::scan_objects(&sources.val, 2, &|_| {}).unwrap();
+    let report = vim_data::scan_objects(sources.val.as_ref().unwrap(), 2, &|_| {}).unwrap();
     assert_eq!((report.images, report.classes, report.odd.len()), (6, 12, 1));
     assert!(report.odd[0].what.contains("a polygon of 3 numbers"), "{:?}", report.odd);
     let report = vim_data::scan_objects(&sources.train, 2, &|_| {}).unwrap();

@@ -81,7 +81,8 @@ fn headers_tell_of_pairs_that_do_not_fit() {
         }
         // A scan says the same.
         let sources = vim_data::open_pairs(&pairs::of_path(&folder), &EnvPaths::default()).unwrap();
-        let [images, _] = vim_data::scan_pairs(&sources.val, 2, [&|_| {}, &|_| {}]).unwrap();
+        let [images, _] =
+            vim_data::scan_pairs(sources.val.as_ref().unwrap(), 2, [&|_| {}, &|_| {}]).unwrap();
         assert_eq!(images.odd.len(), 1, "{:?}", images.odd);
     }
 }
@@ -105,7 +106,10 @@ fn headers_are_read_once_from_folders_and_archives() {
 
     // A verification sees it, and from then on it is known.
     let sources = vim_data::open_pairs(&pairs::of_path(&folder), &EnvPaths::default()).unwrap();
-    assert_eq!(vim_data::verify_pairs(&sources.val, 2, &|_| {}).unwrap().bad.len(), 1);
+    assert_eq!(
+        vim_data::verify_pairs(sources.val.as_ref().unwrap(), 2, &|_| {}).unwrap().bad.len(),
+        1
+    );
     let [_, test] = bad(&pairs::open(&folder).unwrap());
     assert_eq!((test.len(), test[0].index), (1, 1));
     // What has been mended is good.
@@ -119,7 +123,7 @@ fn a_label_that_is_no_class_is_known_from_a_verification() {
     let (_root, folder) = pairs::spoiled("annotations/validation/ADE_val_00000003.png", map);
     assert!(bad(&pairs::open(&folder).unwrap())[1].is_empty());
     let sources = vim_data::open_pairs(&pairs::of_path(&folder), &EnvPaths::default()).unwrap();
-    vim_data::verify_pairs(&sources.val, 2, &|_| {}).unwrap();
+    vim_data::verify_pairs(sources.val.as_ref().unwrap(), 2, &|_| {}).unwrap();
     let [_, test] = bad(&pairs::open(&folder).unwrap());
     assert!(test[0].what.contains("the value 13"), "{test:?}");
 }
@@ -179,8 +183,8 @@ fn orientations_are_counted_where_they_matter() {
     }
     let sources =
         vim_data::open_coco(&coco_tree::config(root.path()), &EnvPaths::default()).unwrap();
-    let verified = vim_data::verify_objects(&sources.val, 2, &|_| {}).unwrap();
-    let scanned = vim_data::scan_objects(&sources.val, 2, &|_| {}).unwrap();
+    let verified = vim_data::verify_objects(sources.val.as_ref().unwrap(), 2, &|_| {}).unwrap();
+    let scanned = vim_data::scan_objects(sources.val.as_ref().unwrap(), 2, &|_| {}).unwrap();
     for notes in [verified.notes, scanned.notes] {
         assert!(notes[0].starts_with("2 of 6 images have an EXIF"), "{notes:?}");
     }
@@ -200,7 +204,7 @@ fn verdicts_of_a_verification_are_known_of_classes() {
     let config = trees::config(root.path());
     let mut sources = vim_data::open_images(&config, &EnvPaths::default()).unwrap();
     let options = VerifyOptions { workers: 2, again: false };
-    let report = vim_data::verify(&mut sources.val, options, &|_| {}).unwrap();
+    let report = vim_data::verify(sources.val.as_mut().unwrap(), options, &|_| {}).unwrap();
     assert!(!report.bad.is_empty(), "the files are no images");
     let [train, test] = bad(&open());
     assert!(train.is_empty());

@@ -32,6 +32,7 @@ mod ops;
 mod order;
 mod pack;
 mod pairs;
+mod parts;
 mod picture;
 mod recipe;
 mod relabelled;

@@ -352,7 +352,7 @@ fn verification_and_a_scan_name_bad_pairs() {
     assert_eq!((report.images, report.good, report.bad.len()), (24, 23, 1));
     assert_eq!(report.bad[0].index, 2);
     assert!(report.bad[0].what.contains("label map that begins with `?`"), "{:?}", report.bad);
-    let report = vim_data::verify_pairs(&sources.val, 2, &|_| {}).unwrap();
+    let report = vim_data::verify_pairs(sources.val.as_ref().unwrap(), 2, &|_| {}).unwrap();
     assert_eq!((report.good, report.bad.len()), (8, 0));
     let [_, maps] = sources.train.into_halves();
     let report = vim_data::scan(&maps, 2, &|_| {}).unwrap();

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use vim_data::{AugmentPreset, HoldOut, MOST_THREADS, Recipe};
+use vim_data::{AugmentPreset, MOST_THREADS, Recipe};
 
 use super::{
     Backend, Config, ConfigError, EmaStatistics, Gpus, InitHead, Interval, LossKind, NonFinite,
@@ -14,7 +14,7 @@ impl Config {
     pub fn validate(&self) -> Result<(), ConfigError> {
         // TOML's integers are signed.
         check(i64::try_from(self.run.seed).is_ok(), "run.seed", self.run.seed, "less than 2^63")?;
-        self.check_held_out()?;
+        self.data.check_hold_out().map_err(ConfigError::of_data)?;
         self.model.check()?;
         self.augment.check().map_err(ConfigError::of_data)?;
         self.check_task()?;
@@ -34,24 +34,6 @@ impl Config {
         }
         periodic("log.every", self.log.every, false)?;
         self.slurm.check().map_err(ConfigError::of_slurm)
-    }
-
-    /// Checks the keys that say which images are held out.
-    fn check_held_out(&self) -> Result<(), ConfigError> {
-        let data = &self.data;
-        if let Some(seed) = data.val_seed {
-            check(i64::try_from(seed).is_ok(), "data.val_seed", seed, "less than 2^63")?;
-        }
-        if data.val_fraction > 0.0 {
-            return Ok(());
-        }
-        let expected = "left out: it has no effect without data.val_fraction";
-        // A record has its default, which `--set data.val_fraction=0` leaves there.
-        if let Some(seed) = data.val_seed.filter(|&seed| seed != 0) {
-            return Err(ConfigError::range("data.val_seed", seed, expected));
-        }
-        let is_default = data.val_rule == HoldOut::default();
-        check(is_default, "data.val_rule", "rounded", expected)
     }
 
     /// Checks that no section of another task says anything.

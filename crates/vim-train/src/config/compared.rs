@@ -81,7 +81,7 @@ pub(crate) fn part(key: &str) -> Option<Part> {
         ("images", "eval_crop_ratio" | "pairs.scale" | "pairs.inference" | "pairs.stride") => {
             Some(Part::View)
         }
-        ("split", "val_fraction" | "val_seed" | "val_rule") => Some(Part::Split),
+        ("split", "val_fraction" | "test_fraction" | "val_seed" | "val_rule") => Some(Part::Split),
         // Names of a dataset and of statistics, and the training half of [pairs]; the data's
         // fingerprints are compared where they matter.
         (_, _) => None,

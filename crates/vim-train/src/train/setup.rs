@@ -62,12 +62,9 @@ impl<T: Task> ResolvedRun<T> {
         let record = if comm.rank() == 0 { task.record() } else { None };
         let device = chosen.device.clone().autodiff();
         let init = if begins && comm.rank() == 0 {
-            let data = record.as_ref().and_then(|record| record.data.clone());
-            let of = InitFor {
-                classes: task.class_names().to_vec(),
-                data: data.unwrap_or_default(),
-                held_out: task.has_validation(),
-            };
+            let data = record.as_ref().and_then(|record| record.data.clone()).unwrap_or_default();
+            let held_out = task.has_validation() || data.test_fraction > 0.0;
+            let of = InitFor { classes: task.class_names().to_vec(), data, held_out };
             task.objective().load_init(&device, &of)?
         } else {
             None

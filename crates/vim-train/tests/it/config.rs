@@ -173,13 +173,13 @@ fn mistakes_in_a_file() {
         ),
         (
             "[data]\nval_rule = \"rounded\"",
-            "x.toml:2:12: data.val_rule: rounded is out of range: expected left out: it has no",
+            "x.toml:2:12: data.val_rule: \"rounded\" is out of range: expected left out: it has no",
         ),
         ("[data]\nval_rule = \"each\"", "data.val_rule: unknown value `each`"),
         // The version.
         (
             "version = 0",
-            "x.toml:1:11: version: 0 is unknown, this vim-train reads versions 1 to 2: use the",
+            "x.toml:1:11: version: 0 is unknown, this vim-train reads versions 1 to 3: use the",
         ),
         // The name.
         (

@@ -34,7 +34,7 @@ fn a_file_stands_over_what_it_extends() {
     assert_eq!((config.data.shapes.train, config.data.shapes.val), (10, 7));
     assert_eq!((config.data.workers.count(), config.optim.lr), (2, 0.2));
     let text = config.to_toml();
-    assert!(!text.contains("extends") && text.starts_with("version = 2\n"), "{text}");
+    assert!(!text.contains("extends") && text.starts_with("version = 3\n"), "{text}");
     assert_eq!(Config::from_toml(&text).unwrap(), config, "what is recorded needs no other file");
 }
 

@@ -21,6 +21,7 @@ use crate::device::threads;
 use crate::error::Error;
 use crate::output::bar::Bar;
 use crate::output::{check_free, check_no_input, confusion, print, print_json};
+use crate::run_folder::with_parts;
 use crate::task::EvalSplit;
 use crate::task::backends::{self, Work};
 use crate::task::classes::as_trained;
@@ -173,7 +174,8 @@ fn evaluate<T: NamedTask>(args: &EvalArgs, subject: Subject) -> Result<(), Error
     let options = args.take.options();
     let (splits, note) = as_trained(T::splits(&config)?, &source, options.head)?;
     let now = Recorded::of_run(&config, &[], RecordedData::of(&config.data, &splits));
-    let what = Use::Evaluate { held_out: args.split == EvalSplit::Val };
+    let held_out = args.split == EvalSplit::Val || splits.test_fraction > 0.0;
+    let what = Use::Evaluate { held_out };
     let mut remarks = source.check_use(&now, what, &args.take.allowed())?;
     remarks.assumed.extend(note);
     let classes = splits.train.num_classes();
@@ -258,7 +260,7 @@ fn subject(path: &Path, args: &EvalArgs) -> Result<Subject, Error> {
     let (config, run, weights) = match named {
         Some((run, place)) => (Config::load(&run.join(CONFIG), sets)?, run, place),
         None => {
-            let config = Config::load(path, sets)?;
+            let config = with_parts(Config::load(path, sets)?, false);
             let run = config.run_folder()?;
             let best = Place::Run(run.clone(), Selection::Best);
             (config, run, best)
