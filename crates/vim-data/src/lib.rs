@@ -48,7 +48,7 @@ mod transforms;
 pub use classes::{ClassMatch, match_classes};
 pub use coco::{
     COCO_NUMBERS, CocoAnnotations, CocoClassScore, CocoDetections, CocoEvaluation, CocoKind,
-    CocoScores, CocoUnusable, Detection,
+    CocoScores, CocoUnusable, Detection, FEDERATED,
 };
 pub use dataset::{
     Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Progress, Sample, Suspects,

@@ -71,9 +71,16 @@ impl Relabelled {
             for (&label, &category) in labels.iter().zip(&of_data.categories) {
                 categories[label as usize] = category;
             }
-            ObjectClasses { categories, colours: colours(&of_data.colours) }
+            let federated = of_data.federated;
+            ObjectClasses { categories, colours: colours(&of_data.colours), federated }
         });
-        let absent = (0..).take(recorded).filter(|label| !labels.contains(label)).collect();
+        let inner_absent = inner.absent_classes().iter().map(|&class| labels[class as usize]);
+        let mut absent: Vec<Class> = (0..)
+            .take(recorded)
+            .filter(|label| !labels.contains(label))
+            .chain(inner_absent)
+            .collect();
+        absent.sort_unstable();
         let names = names.to_vec();
         Ok(Self { inner, names, labels, absent, label_maps, object_classes })
     }

@@ -55,8 +55,9 @@ pub struct DataConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub val_labels: Option<PathBuf>,
-    /// `pairs`, `ade20k`: the names of the classes by label, one a line, and behind a tab the
-    /// colour of each as `#rrggbb`. Left out: `classes.txt` in `data.path`, or ADE20K's.
+    /// `pairs`, `ade20k`, `yolo`: the names of the classes by label, one a line, and behind a tab
+    /// the colour of each as `#rrggbb`. Left out: `classes.txt` in `data.path`, or ADE20K's, or as
+    /// `data.yaml` has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub classes: Option<PathBuf>,
@@ -70,6 +71,28 @@ pub struct DataConfig {
     /// alone, as timm does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exif: Option<Exif>,
+    /// `coco`, `yolo`: the folder or the zip of the training images, where it is not found in
+    /// `data.path`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
+    pub train_images: Option<PathBuf>,
+    /// Likewise the annotations of the training images: of `coco` a file, of `yolo` the folder of
+    /// their labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
+    pub train_annotations: Option<PathBuf>,
+    /// As `data.train_images`, of the validation images.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
+    pub val_images: Option<PathBuf>,
+    /// As `data.train_annotations`, of the validation images.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
+    pub val_annotations: Option<PathBuf>,
+    /// Whether objects have masks, and not boxes alone. No key: `detection.masks` says it to those
+    /// who open the data; `None` is as the data have it.
+    #[serde(skip)]
+    pub masks: Option<bool>,
     /// `imagenet`, `folder`: the folder that lists of files are kept in between runs. Left out:
     /// beside the data if that can be written, else the user's cache folder.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -168,6 +191,11 @@ impl Default for DataConfig {
             classes: None,
             reduce_zero_label: None,
             exif: None,
+            train_images: None,
+            train_annotations: None,
+            val_images: None,
+            val_annotations: None,
+            masks: None,
             index_cache: None,
             stage: Stage::Auto,
             workers: Workers::Auto,

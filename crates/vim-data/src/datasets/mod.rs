@@ -68,8 +68,11 @@ pub enum DatasetKind {
     Ade20k,
     /// Images of any kind with label maps, in the folders of ADE20K.
     Pairs,
-    /// COCO's images with objects of 80 classes, as published in 2017: the zips or the folders.
+    /// Images with objects in COCO's format: as published in 2017, the zips or the folders, or as
+    /// Roboflow, CVAT and Label Studio export them; LVIS.
     Coco,
+    /// Images with objects in YOLO's files of labels.
+    Yolo,
 }
 
 impl DatasetKind {
@@ -80,7 +83,7 @@ impl DatasetKind {
             Self::Cifar100 => &cifar::CIFAR100.source,
             Self::Imagenet | Self::Folder => &image_files::SOURCE,
             Self::Ade20k | Self::Pairs => &pairs::SOURCE,
-            Self::Coco => &coco::SOURCE,
+            Self::Coco | Self::Yolo => &coco::SOURCE,
         }
     }
 

@@ -238,7 +238,7 @@ pub enum SourceError {
     },
 
     /// A file of COCO's that cannot be used.
-    #[error("use the {what} in {file}: {why} (docs/detection.md has the format)")]
+    #[error("use the {what} in {file}: {why} (docs/objects.md has the format)")]
     Coco {
         /// The file.
         file: Location,

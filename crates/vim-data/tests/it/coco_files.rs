@@ -187,8 +187,10 @@ fn most_objects_of_a_part_must_be_usable() {
         })
     };
     let (_root, folder) = without(1);
-    let error = open(&folder).unwrap_err().to_string();
-    assert!(error.contains("objects has a mask (`segmentation`)"), "{error}");
+    let with_masks = DataConfig { masks: Some(true), ..config(&folder) };
+    let error = vim_data::open::<ImageObjects>(&with_masks).unwrap_err().to_string();
+    assert!(error.contains("objects has a mask, which"), "{error}");
+    assert!(error.contains("`detection.masks = false`"), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
     let (_root, folder) = without(3);
     let notes = open(&folder).unwrap().notes.join("\n");

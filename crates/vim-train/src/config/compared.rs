@@ -73,7 +73,8 @@ pub(crate) fn part(key: &str) -> Option<Part> {
             | "test_proposals"
             | "score_threshold"
             | "nms_threshold"
-            | "detections",
+            | "detections"
+            | "masks",
         ) => Some(Part::View),
         ("segmentation" | "detection", _) => Some(Part::Model),
         ("images", "mean" | "std") => Some(Part::Normalization),

@@ -154,9 +154,19 @@ impl Config {
     /// archives of a fixed name are looked for in may hold anything else.
     pub(crate) fn data_inputs(&self) -> Vec<PathBuf> {
         let DataConfig { dataset, path, val_path, val_labels, classes, .. } = &self.data;
+        let DataConfig { train_images, train_annotations, .. } = &self.data;
+        let DataConfig { val_images, val_annotations, .. } = &self.data;
         let is_all_data = dataset.has_image_files() || dataset.has_pairs() || dataset.has_objects();
-        let named = [path, val_path, val_labels, classes].into_iter().flatten();
+        let of_objects = [train_images, train_annotations, val_images, val_annotations];
+        let named = [path, val_path, val_labels, classes].into_iter().chain(of_objects).flatten();
         named.filter(|path| is_all_data || path.is_file()).cloned().collect()
+    }
+
+    /// `[data]` as its images are opened: with masks of objects, or boxes alone, as the task learns
+    /// them.
+    pub(crate) fn opened_data(&self) -> DataConfig {
+        let masks = (self.task == TaskKind::Detection).then(|| self.detector().masks);
+        DataConfig { masks, ..self.data.clone() }
     }
 
     /// The task whose targets `data show` draws: detection with `objects`, and for data that have

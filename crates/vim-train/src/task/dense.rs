@@ -157,7 +157,7 @@ impl<O: DenseObjective> Task for DenseTask<O> {
     ) -> Result<Self, Error> {
         config.model.ssm.scan.resolve(device)?;
         config.train.precision.check(device)?;
-        let splits = vim_data::open::<O::Annotation>(&config.data)?;
+        let splits = vim_data::open::<O::Annotation>(&config.opened_data())?;
         let mut task = Self::new(config, as_begun(splits, classes, config)?, comm)?;
         let steps = config.train.total_steps(task.steps_per_epoch());
         known::check(&mut task.splits, config, steps, comm)?;
@@ -166,7 +166,7 @@ impl<O: DenseObjective> Task for DenseTask<O> {
 
     fn preflight(config: &Config) -> Result<(Option<Self>, Vec<String>), ConfigError> {
         let comm = Comm::single();
-        let splits = vim_data::dry_run::<O::Annotation>(&config.data);
+        let splits = vim_data::dry_run::<O::Annotation>(&config.opened_data());
         let task = match splits.map_err(ConfigError::of_data)? {
             Some(splits) => Some(Self::new(config, splits, &comm)?),
             None => {
@@ -211,7 +211,10 @@ impl<O: DenseObjective> Task for DenseTask<O> {
     }
 
     fn has_validation(&self) -> bool {
-        self.splits.val.is_some()
+        // Of LVIS nothing can be measured that would choose a checkpoint.
+        self.splits.val.as_ref().is_some_and(|val| {
+            !val.dataset().object_classes().is_some_and(|classes| classes.federated)
+        })
     }
 
     fn evaluate(

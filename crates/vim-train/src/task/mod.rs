@@ -61,9 +61,11 @@ pub trait Objective {
     fn count(inputs: &Self::Inputs) -> usize;
 
     /// Names of the parts of a loss, which records of training show beside it.
-    const PARTS: &'static [&'static str] = &[];
+    fn parts(&self) -> &'static [&'static str] {
+        &[]
+    }
 
-    /// The mean loss over the images `range` of a shard, and behind it its [`Self::PARTS`], which
+    /// The mean loss over the images `range` of a shard, and behind it its [`Self::parts`], which
     /// no gradient is taken of: `[1 + P]`. Random draws for an image depend only on `draw` and its
     /// index in the shard.
     fn loss(
@@ -363,6 +365,10 @@ fn absent(config: &Config) -> Vec<String> {
         ("data.val_path", &data.val_path),
         ("data.val_labels", &data.val_labels),
         ("data.classes", &data.classes),
+        ("data.train_images", &data.train_images),
+        ("data.train_annotations", &data.train_annotations),
+        ("data.val_images", &data.val_images),
+        ("data.val_annotations", &data.val_annotations),
     ];
     // Procedural images ignore the path keys.
     let of_data = of_data.into_iter().filter(|_| data.dataset.has_files());

@@ -276,7 +276,7 @@ impl<T: Task> Trainer<'_, T> {
                 // If all steps were skipped, there is no loss to record.
                 let loss = self.train.counters.window.mean();
                 let parts = std::mem::take(&mut self.train.counters.parts);
-                let parts = <T::Objective as Objective>::PARTS.iter().zip(parts);
+                let parts = self.task.objective().parts().iter().zip(parts);
                 let parts = parts.filter_map(|(&name, part)| Some((name, part.mean()?))).collect();
                 self.train.counters.window = Window::default();
                 self.last_loss = loss.or(self.last_loss);

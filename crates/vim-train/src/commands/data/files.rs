@@ -87,7 +87,7 @@ fn data_of(which: &ImageArgs) -> Result<DataConfig, Error> {
         None => Config::from_defaults(&which.overrides.set)?,
     };
     // Ignore copies on the node-local disk.
-    Ok(DataConfig { stage: Stage::Off, ..config.data })
+    Ok(DataConfig { stage: Stage::Off, ..config.opened_data() })
 }
 
 /// Threads that look at the images of `data`.

@@ -36,7 +36,7 @@ impl TrainedDetector {
     }
 
     /// The objects in the image file at `path`, JPEG, PNG, BMP, GIF or WebP, the surest first:
-    /// boxes and masks in the image's own pixels.
+    /// boxes, and masks if it finds them, in the image's own pixels.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl TrainedDetector {
         let chosen = (0..seen.len()).take_while(|&at| seen.scores[at] >= least).take(top);
         let object = |at: usize| {
             let (class, score, corners) = (seen.classes[at], seen.scores[at], seen.boxes[at]);
-            FoundObject::new(class, &self.classes, score, corners, Some(seen.area(at)))
+            FoundObject::new(class, &self.classes, score, corners, seen.area(at))
         };
         chosen.map(object).collect()
     }
