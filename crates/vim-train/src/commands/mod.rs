@@ -34,7 +34,9 @@ pub(crate) enum Command {
     Warmup(crate::train::WarmupArgs),
     #[command(subcommand)]
     Sweep(sweep::SweepCommand),
+    #[command(alias = "test")]
     Eval(eval::EvalCommandArgs),
+    #[command(alias = "infer")]
     Predict(predict::PredictArgs),
     Features(features::FeaturesArgs),
     Import(import::ImportArgs),
@@ -55,6 +57,13 @@ pub(crate) enum Command {
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
     Man(completions::ManArgs),
+    // What other programs call things, without a line of help.
+    #[command(hide = true)]
+    Resume(crate::train::TrainArgs),
+    #[command(hide = true, alias = "plot")]
+    Compare(runs::CompareArgs),
+    #[command(hide = true)]
+    List(runs::ListArgs),
 }
 
 impl Command {
@@ -82,6 +91,9 @@ impl Command {
             Self::Bench(args) => bench::run(args),
             Self::Completions(args) => completions::completions(args, program),
             Self::Man(args) => completions::man(args, program),
+            Self::Resume(args) => train::resume(args),
+            Self::Compare(args) => runs::compare(args),
+            Self::List(args) => runs::list(args),
         }
     }
 }

@@ -19,7 +19,7 @@ third Ctrl-C, or one two seconds after the first, ends at once without saving, 7
 `slurm.on_interrupt` says whether the job then goes back into the queue; scancel is final. `vim-train --help` lists all exit codes.";
 
 /// `vim-train train`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct TrainArgs {
     /// Configuration file.

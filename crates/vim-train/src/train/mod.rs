@@ -18,6 +18,7 @@ mod warmup;
 
 use std::io::{IsTerminal, stderr, stdout};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
@@ -34,6 +35,7 @@ use crate::config::{Config, NonFinite};
 use crate::error::Error;
 use crate::fatal::{self, CrashGuard};
 use crate::output::progress::{Progress, Report};
+use crate::output::summary::summary;
 use crate::output::{print, print_json};
 use crate::run_folder;
 use crate::task::{BatchStream, EvalSplit, Inputs, Model, Objective, Task, share};
@@ -95,6 +97,9 @@ fn work_as<T: Task>(
     };
     rank.opened(config)?;
     let log = Log::open(&run.path().join(LOG))?;
+    if matches!(rank, Rank::Only) {
+        acknowledge(&stop, &log);
+    }
     let load = resolved.footprint;
     let guard = CrashGuard::over(run.clone(), log.clone(), load);
     let attempt = JobAttempt::new(&config.slurm, run.path(), &log, args.resume, args.led);
@@ -108,7 +113,15 @@ fn work_as<T: Task>(
         let result = trainer.train(args.steps).map_err(|error| fatal::with_load(error, load));
         let result = trainer.finish_saving(result);
         let exit = trainer.exit_record(&result);
-        log.line(trainer.summary(name, &result));
+        let mut of_run = trainer.summary(name, &result);
+        log.file_line(summary(&of_run));
+        if let Err(error) = &result {
+            log.file_line(format!("error: {error}"));
+        }
+        if prints_score(args) {
+            of_run.test_score = None;
+        }
+        log.screen_line(summary(&of_run));
         Ok((exit, result))
     };
     // Record every end, panics included: a missing `exit.json` means that the run is active.
@@ -135,14 +148,23 @@ fn work_as<T: Task>(
     }
     let tested = result?;
     written?;
-    if let Some(score) = tested {
-        log.file_line(result_line::<T>(score));
-    }
-    // On a terminal the summary above has shown the score; a script reads the line.
-    if args.json || !(stdout().is_terminal() && stderr().is_terminal()) {
+    if args.json || prints_score(args) {
         print_result::<T>(args.json, &exit, tested);
     }
     Ok(())
+}
+
+/// Whether the score is a line on stdout, for scripts; on a terminal the summary has it.
+fn prints_score(args: &TrainArgs) -> bool {
+    !args.json && !(stdout().is_terminal() && stderr().is_terminal())
+}
+
+/// Says at once that a signal has arrived. Of several ranks the supervisor says it.
+fn acknowledge(stop: &StopRequest, log: &Log) {
+    let (first, log) = (stop.first(), log.clone());
+    let say = move || first.recv().into_iter().for_each(|stop| log.line(stop.acknowledged()));
+    // Without a thread the stop itself is said.
+    let _ = thread::Builder::new().name("acknowledge".into()).spawn(say);
 }
 
 /// Prints the result. A failure leaves the run's exit code as it is: `exit.json` has the result.

@@ -58,7 +58,7 @@ pub(crate) struct CompareArgs {
     json: bool,
 }
 
-pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
+pub(crate) fn run(args: &CompareArgs) -> Result<(), Error> {
     if let Some(path) = &args.plot {
         plot::check_target(path, args.force)?;
     }
