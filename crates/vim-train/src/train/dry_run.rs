@@ -27,6 +27,8 @@ pub(super) struct Preview {
     model: String,
     parameters: u64,
     data: String,
+    /// What is said of the weights of `train.init`.
+    init: Vec<String>,
     notes: Vec<String>,
     batch_size: usize,
     accumulate: usize,
@@ -79,6 +81,7 @@ impl<T: Task> ResolvedRun<T> {
                     .to_owned(),
             );
         }
+        let init = self.init.iter().flat_map(|init| init.lines.clone()).collect();
         let weights = parameters * 4;
         // Weights, their gradients and the optimizer's two moments; then the moving average.
         let copies = 4 + u64::from(config.train.ema.is_some());
@@ -91,6 +94,7 @@ impl<T: Task> ResolvedRun<T> {
             model: format!("{model}, {}", config.train.precision),
             parameters,
             data,
+            init,
             notes,
             batch_size: config.train.batch_size,
             accumulate: config.train.accumulate,
@@ -130,6 +134,7 @@ impl Preview {
             format!("model {} parameters, {}", self.parameters, self.model),
             self.data.clone(),
         ];
+        lines.extend(self.init.iter().cloned());
         lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
         lines.push(format!("batch {} images{parts}", self.batch_size));
         let shards = ShardCount { count: self.shards, from: self.shards_from };
