@@ -13,6 +13,7 @@ mod images;
 mod import;
 mod methods;
 mod models;
+mod new;
 mod predict;
 mod profile;
 mod runs;
@@ -28,6 +29,7 @@ use crate::error::Error;
 /// A command. Its help is the documentation of its arguments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    New(new::NewArgs),
     /// Train a model, or go on with a run that was interrupted.
     Train(crate::train::TrainArgs),
     /// Compile beforehand all that a run on a GPU compiles at its first step.
@@ -70,6 +72,7 @@ impl Command {
     /// Runs the command; `program` is the definition of the command line.
     pub(crate) fn run(&self, program: clap::Command) -> Result<(), Error> {
         match self {
+            Self::New(args) => new::run(args),
             Self::Train(args) => train::run(args),
             Self::Warmup(args) => train::warmup(args),
             Self::Sweep(command) => sweep::run(command),

@@ -3,6 +3,7 @@
 mod args;
 pub(crate) mod dry_run;
 pub mod environment;
+pub(crate) mod estimate;
 mod evaluation;
 mod follow;
 pub(crate) mod job_attempt;
@@ -53,7 +54,7 @@ use step::{Requests, StepMetrics};
 pub use warmup::{WarmupArgs, run as warmup};
 
 /// `vim-train train` of the task `T`: trains, or starts the processes that do.
-pub fn run<T: Task>(args: &TrainArgs) -> Result<(), Error> {
+pub fn run<T: Task + 'static>(args: &TrainArgs) -> Result<(), Error> {
     let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
     let config = Config::load(&args.config, &args.sets())?;
     if args.dry_run {
