@@ -11,15 +11,14 @@ pub(crate) mod measure;
 pub mod optim;
 pub(crate) mod ranks;
 mod recorder;
+mod result;
 pub mod schedule;
 mod setup;
 pub mod state;
 pub mod step;
 mod warmup;
 
-use std::io::{IsTerminal, stderr, stdout};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
@@ -30,14 +29,13 @@ use vim_model::VimConfig;
 use vim_run::checkpoint::Window;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
-use vim_run::{EXIT, ExitRecord, LOG, Log, Opened};
+use vim_run::{ExitRecord, LOG, Log, Opened};
 
 use crate::config::{Config, NonFinite};
 use crate::error::Error;
 use crate::fatal::{self, CrashGuard};
 use crate::output::progress::{Progress, Report};
 use crate::output::summary::summary;
-use crate::output::{print, print_json};
 use crate::run_folder;
 use crate::task::{BatchStream, EvalSplit, Inputs, Model, Objective, Task, share};
 pub use args::TrainArgs;
@@ -46,6 +44,7 @@ use job_attempt::JobAttempt;
 use ranks::{Rank, Role, ShardCount};
 pub use recorder::TrainError;
 use recorder::{Lead, Metric, Pace, Recorder};
+use result::{acknowledge, print_result, prints_score};
 use schedule::{Cadence, Schedule};
 use setup::ResolvedRun;
 pub(crate) use setup::preflight;
@@ -155,37 +154,8 @@ fn work_as<T: Task>(
     Ok(())
 }
 
-/// Whether the score is a line on stdout, for scripts; on a terminal the summary has it.
-fn prints_score(args: &TrainArgs) -> bool {
-    !args.json && !(stdout().is_terminal() && stderr().is_terminal())
-}
-
-/// Says at once that a signal has arrived. Of several ranks the supervisor says it.
-fn acknowledge(stop: &StopRequest, log: &Log) {
-    let (first, log) = (stop.first(), log.clone());
-    let say = move || first.recv().into_iter().for_each(|stop| log.line(stop.acknowledged()));
-    // Without a thread the stop itself is said.
-    let _ = thread::Builder::new().name("acknowledge".into()).spawn(say);
-}
-
-/// Prints the result. A failure leaves the run's exit code as it is: `exit.json` has the result.
-fn print_result<T: Task>(as_json: bool, exit: &ExitRecord, score: Option<f64>) {
-    let printed = match score {
-        _ if as_json => print_json(exit),
-        Some(score) => print(&result_line::<T>(score)),
-        None => Ok(()),
-    };
-    if let Err(error) = printed {
-        eprintln!("warning: {error}; {EXIT} has the result");
-    }
-}
-
 /// The exit record, and the primary test score if training is finished.
 type Outcome = (ExitRecord, Result<Option<f64>, Error>);
-
-fn result_line<T: Task>(score: f64) -> String {
-    format!("test {} {}", T::PRIMARY.label, T::PRIMARY.show(score))
-}
 
 struct Trainer<'a, T: Task> {
     config: &'a Config,

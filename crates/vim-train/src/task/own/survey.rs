@@ -19,27 +19,27 @@ const SAMPLE: usize = 64;
 
 /// Images that can be trained on, and how.
 #[derive(Debug)]
-pub(super) struct Survey {
+pub(crate) struct Survey {
     /// What `[data]` is to say.
-    pub(super) data: DataConfig,
-    pub(super) task: TaskKind,
+    pub(crate) data: DataConfig,
+    pub(crate) task: TaskKind,
     /// For training, validation and test.
-    pub(super) images: [usize; 3],
-    pub(super) classes: Vec<String>,
+    pub(crate) images: [usize; 3],
+    pub(crate) classes: Vec<String>,
     /// The fewest and the most training images of a class, where an image has one.
-    pub(super) per_class: Option<[usize; 2]>,
+    pub(crate) per_class: Option<[usize; 2]>,
     /// The shorter side of the median image, in pixels.
-    pub(super) side: usize,
+    pub(crate) side: usize,
     /// Whether all images have that side.
-    pub(super) is_fixed: bool,
+    pub(crate) is_fixed: bool,
     /// Oddities, a line each.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 impl Survey {
     /// Looks at the images in `path`: first for objects, then for label maps, then for classes, as
     /// folders of the former are folders of images, too.
-    pub(super) fn of(path: &Path) -> Result<Self, Error> {
+    pub(crate) fn of(path: &Path) -> Result<Self, Error> {
         fs::metadata(path).map_err(Error::io("read", path))?;
         let kinds = || DatasetKind::VARIANTS.iter().copied().filter(|kind| is_asked(*kind));
         let with_objects = kinds().filter(|kind| kind.has_objects());
@@ -108,8 +108,13 @@ impl Survey {
         })
     }
 
+    /// Whether images have a class each: published weights are of such.
+    pub(crate) fn is_of_classes(&self) -> bool {
+        self.task == TaskKind::Classification
+    }
+
     /// What was found, in a line.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let [train, val, test] = self.images;
         let classes = match self.classes.len() {
             1 => "1 class".to_owned(),

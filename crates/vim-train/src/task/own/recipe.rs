@@ -12,7 +12,7 @@ use crate::config::{Config, ConfigError, TaskKind, in_toml};
 
 /// What the model starts from.
 #[derive(Clone, Debug)]
-pub(super) enum Start {
+pub(crate) enum Start {
     /// Its initial values.
     Scratch,
     /// The weights of a file or a run.
@@ -31,7 +31,7 @@ pub(super) enum Start {
 
 /// A model, from `[model]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rung {
+pub(crate) struct Rung {
     size: usize,
     patch: usize,
     depth: usize,
@@ -41,13 +41,13 @@ pub(super) struct Rung {
 
 /// How long to train.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     batch: usize,
     /// Passes over the images; of very many images no whole one.
     epochs: Option<u64>,
     steps: u64,
     /// Where it is known.
-    pub(super) takes: Option<Duration>,
+    pub(crate) takes: Option<Duration>,
 }
 
 /// The share of the time that is for steps; evaluations and the start take the rest.
@@ -79,7 +79,7 @@ const DETECTORS: [Rung; 4] = [
 ];
 
 /// The models for the images of `survey` from the smallest on: none sees more than the images have.
-pub(super) fn rungs(survey: &Survey, start: &Start) -> Vec<Rung> {
+pub(crate) fn rungs(survey: &Survey, start: &Start) -> Vec<Rung> {
     if let Start::Weights { patch, size, depth, .. } = *start {
         // Positions are resized: half of the size is a quarter of the tokens.
         let sizes = [size / 2, size * 7 / 10, size].map(|size| size.next_multiple_of(patch));
@@ -99,7 +99,7 @@ pub(super) fn rungs(survey: &Survey, start: &Start) -> Vec<Rung> {
 }
 
 /// Images that training should see, over all passes: few images often, many at least once.
-pub(super) fn wanted(survey: &Survey, start: &Start) -> f64 {
+pub(crate) fn wanted(survey: &Survey, start: &Start) -> f64 {
     let images = survey.images[0] as f64;
     let (passes, enough, least) = match (start, survey.task) {
         (Start::Weights { .. }, _) => (30.0, 20_000.0, 1.0),
@@ -111,7 +111,7 @@ pub(super) fn wanted(survey: &Survey, start: &Start) -> f64 {
 
 /// How long to train at `speed`, in images a second, for it to end within `limit`; by
 /// [`wanted`] where the speed is not known.
-pub(super) fn plan(
+pub(crate) fn plan(
     survey: &Survey,
     start: &Start,
     is_cpu: bool,
@@ -146,7 +146,7 @@ pub(super) fn plan(
 }
 
 /// The configuration without comments: it is checked.
-pub(super) fn configuration(
+pub(crate) fn configuration(
     survey: &Survey,
     start: &Start,
     rung: Rung,

@@ -1,8 +1,5 @@
 //! `vim-train new`: a configuration for images that are there.
 
-mod recipe;
-mod survey;
-
 use std::path::{Path, PathBuf, absolute};
 use std::time::{Duration, Instant};
 
@@ -11,17 +8,16 @@ use toml::Table;
 use vim_model::{SsmConfig, VimConfig, infer};
 use vim_run::storage::write_file;
 
-use recipe::{Plan, Rung, Start, configuration, plan, rungs, wanted};
-use survey::Survey;
-
 use crate::args::DeviceArg;
-use crate::config::{Config, ConfigError, Origin, Problem, TaskKind};
+use crate::config::{Config, ConfigError, Origin, Problem};
 use crate::device::{self, SelectedDevice, threads};
 use crate::error::Error;
 use crate::output::summary::{duration, rate};
-use crate::output::{check_free, check_no_input, print};
+use crate::output::{check_apart, check_free, print};
 use crate::run_folder::check_nameable;
 use crate::task::kinds::{cost, with_task};
+use crate::task::own::recipe::{Plan, Rung, Start, configuration, plan, rungs, wanted};
+use crate::task::own::survey::Survey;
 use crate::train::dry_run::TIMED;
 use crate::train::estimate::images_per_second;
 use crate::weights::place::Place;
@@ -69,7 +65,7 @@ pub(crate) fn run(args: &NewArgs) -> Result<(), Error> {
     let name = name_of(&path);
     let output = args.output.clone().unwrap_or_else(|| format!("{name}.toml").into());
     check_free(&output, args.force)?;
-    check_no_input(&output, [path.as_path()])?;
+    check_apart(&output, std::slice::from_ref(&path))?;
     let survey = Survey::of(&path)?;
     eprintln!("{}", survey.describe());
     survey.notes.iter().for_each(|note| eprintln!("note: {note}"));
@@ -83,7 +79,11 @@ pub(crate) fn run(args: &NewArgs) -> Result<(), Error> {
     let subject = Subject { survey: &survey, start: &start, device: &device, name: &name };
     let (rung, plan, speed) = subject.choose(Duration::from_secs(60 * u64::from(args.minutes)))?;
     let text = configuration(&survey, &start, rung, plan, &name)?;
-    let on = args.device.device.as_ref().map_or_else(String::new, |device| format!(" --device {device}"));
+    let on = args
+        .device
+        .device
+        .as_ref()
+        .map_or_else(String::new, |device| format!(" --device {device}"));
     let command = format!("vim-train train {}{on}", output.display());
     let time = match (speed, plan.takes) {
         (Some(speed), Some(takes)) => {
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &NewArgs) -> Result<(), Error> {
         format!("Command:   {command}"),
         format!("Then:      vim-train predict IMAGE --checkpoint {name}-s0"),
     ];
-    if matches!(start, Start::Scratch) && survey.task == TaskKind::Classification {
+    if matches!(start, Start::Scratch) && survey.is_of_classes() {
         about.push(format!(
             "Better:    from published weights, where there are few images: vim-train new {} \
              --init WEIGHTS (docs/own-pictures.md)",
@@ -205,7 +205,7 @@ impl Subject<'_> {
     }
 
     /// The largest model that sees enough images within `limit`, how long it trains, and its speed.
-    /// That of the smallest is measured, by which that of the others is foreseen and then measured.
+    /// That of the smallest is measured, which predicts the others, of which one is measured again.
     fn choose(&self, limit: Duration) -> Result<(Rung, Plan, Option<f64>), Error> {
         let rungs = rungs(self.survey, self.start);
         let (Some(&smallest), Some(&largest)) = (rungs.first(), rungs.last()) else {
@@ -229,9 +229,9 @@ impl Subject<'_> {
         let seen = |speed: f64| speed * limit.as_secs_f64();
         let (enough, base) = (wanted(self.survey, self.start), macs(smallest)?);
         for &rung in rungs.iter().skip(1).rev() {
-            let foreseen = slow * base / macs(rung)?;
+            let predicted = slow * base / macs(rung)?;
             let left = TIMED.saturating_sub(begun.elapsed());
-            if seen(foreseen) < enough || left.is_zero() {
+            if seen(predicted) < enough || left.is_zero() {
                 continue;
             }
             if let Some(speed) = measured(rung, left)?
