@@ -168,11 +168,13 @@ pub(super) fn check_names(table: &dyn TableLike, node: Node, prefix: &str) -> Re
 fn unknown_key(path: &str, key: &str, node: Node) -> ConfigError {
     let known = node.keys().unwrap_or_default();
     // A correct key in the wrong section is as common a mistake as a misspelt key.
-    let nearest = key_named(key).or_else(|| nearest(key, &known)).or_else(|| {
-        let keys = keys();
+    let elsewhere = || {
+        // Of a short word, every other one is near.
+        let keys = if key.len() > 4 { keys() } else { Vec::new() };
         let leaves: Vec<String> = keys.iter().map(|key| leaf(key).to_owned()).collect();
         key_named(&nearest(key, &leaves)?)
-    });
+    };
+    let nearest = key_named(key).or_else(|| nearest(key, &known)).or_else(elsewhere);
     ConfigError::new(path, Problem::UnknownKey { nearest, known })
 }
 

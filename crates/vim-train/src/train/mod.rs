@@ -115,7 +115,9 @@ fn work_as<T: Task>(
         let exit = trainer.exit_record(&result);
         let mut of_run = trainer.summary(name, &result);
         log.file_line(summary(&of_run));
-        if let Err(error) = &result {
+        if let Some(error) =
+            result.as_ref().err().filter(|error| TrainError::stop_of(error).is_none())
+        {
             log.file_line(format!("error: {error}"));
         }
         if prints_score(args) {

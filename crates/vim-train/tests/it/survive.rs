@@ -168,7 +168,7 @@ fn an_interrupt_that_a_wrapper_relays_is_one() {
     for said in [words, "go on by the same command"] {
         assert_eq!(stderr(&output).matches(said).count(), 1, "once: {}", stderr(&output));
     }
-    assert_parts(&bench.read("relayed", "log.txt"), &[words, "error: stopped by SIGINT after"]);
+    assert_parts(&bench.read("relayed", "log.txt"), &[words, "stopped by SIGINT, saved"]);
     assert_eq!(read_json(bench.folder("relayed").join("exit.json"))["reason"], "interrupted");
     let output = bench.train("relayed", &args(&[&set(&sets)[..], &["--resume", "must"]].concat()));
     assert_says(&output, 0, &["resumed at step"]);

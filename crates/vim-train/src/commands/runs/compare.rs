@@ -42,8 +42,8 @@ const ABLATED: [&str; 2] = ["model.discretization", "run.seed"];
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CompareArgs {
-    /// The runs: their folders, or their names in the root.
-    #[arg(value_name = "RUN", required = true, num_args = 2..)]
+    /// The runs: their folders, or their names in the root; one alone with --plot is its curve.
+    #[arg(value_name = "RUN", required = true, num_args = 1..)]
     names: Vec<PathBuf>,
     #[command(flatten)]
     root: RootArg,

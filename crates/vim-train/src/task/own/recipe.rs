@@ -126,9 +126,9 @@ pub(crate) fn plan(
         (TaskKind::Segmentation | TaskKind::Detection, false) => 16,
     };
     // Some steps in each epoch, as the last, partial batch is left out.
-    let batches = (0..8).rev().map(|power| 1 << power);
-    let batch = batches.into_iter().find(|&batch| batch <= most && 4 * batch <= images);
-    let batch = batch.unwrap_or(1);
+    let mut batches = (1..8).rev().map(|power| 1 << power);
+    let batch = batches.find(|&batch| batch <= most && 4 * batch <= images);
+    let batch = batch.unwrap_or(images.clamp(1, 2));
     let views = speed.map(|speed| speed * limit.as_secs_f64() * FOR_STEPS);
     let views = views.unwrap_or_else(|| wanted(survey, start));
     let most_epochs = match start {
