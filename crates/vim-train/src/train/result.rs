@@ -12,7 +12,8 @@ use crate::task::Task;
 
 /// Whether the score is a line on stdout, for scripts; on a terminal the summary has it.
 pub(super) fn prints_score(args: &TrainArgs) -> bool {
-    !args.json && !(stdout().is_terminal() && stderr().is_terminal())
+    let is_seen = stdout().is_terminal() && stderr().is_terminal();
+    !args.json && !is_seen
 }
 
 /// Says at once that a signal has arrived. Of several ranks the supervisor says it.

@@ -163,7 +163,7 @@ fn sections(survey: &Survey, start: &Start, rung: Rung, plan: Plan, name: &str) 
         let head = if name.is_empty() { String::new() } else { format!("[{name}]\n") };
         let keys: String = keys.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
         // Memory takes all that is written.
-        let _ = write!(text, "{head}{keys}\n");
+        let _ = writeln!(text, "{head}{keys}");
     };
     let quoted = |text: &str| in_toml(&Value::from(text));
     let Rung { size, patch, depth, width, state } = rung;

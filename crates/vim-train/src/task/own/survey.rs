@@ -47,10 +47,12 @@ impl Survey {
         let with_classes = kinds().filter(|kind| !kind.has_objects() && !kind.has_pairs());
         let (likely, mut wrong) = (likely(path), None);
         for dataset in with_objects.chain(with_maps).chain(with_classes) {
-            let task = match dataset {
-                _ if dataset.has_objects() => TaskKind::Detection,
-                _ if dataset.has_pairs() => TaskKind::Segmentation,
-                _ => TaskKind::Classification,
+            let task = if dataset.has_objects() {
+                TaskKind::Detection
+            } else if dataset.has_pairs() {
+                TaskKind::Segmentation
+            } else {
+                TaskKind::Classification
             };
             // Data with validation images of their own refuse that some are held out.
             for val_fraction in [HELD_OUT, 0.0] {
