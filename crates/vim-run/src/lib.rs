@@ -23,7 +23,7 @@ pub use folder::{
 };
 pub use lock::{Holder, LOCK, Lock, LockError, is_held};
 pub use log::Log;
-pub use printable::{printable, printable_lines};
+pub use printable::{broken_line, fitted, last_column, printable, printable_lines, terminal_width};
 pub use process::is_running;
 pub use storage::write_file;
 

@@ -8,7 +8,7 @@ use crate::config::{Config, ConfigError};
 use crate::device::DeviceName;
 
 /// Values over those of the configuration file.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct Overrides {
     /// Set a key over the file, as in `--set optim.lr=5e-4`; may be repeated, the last one counts.
     ///
@@ -29,7 +29,7 @@ impl Overrides {
 }
 
 /// The device of a call.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct DeviceArg {
     /// What to run on: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N; over `devices.backend`
     /// and `devices.gpus` of the configuration.

@@ -145,7 +145,24 @@ fn check_recorded(
     if differences.is_empty() {
         return Ok(());
     }
-    Err(RunError::ConfigChanged { path: run.to_owned(), differences }.into())
+    let instead = longer(run, config)?;
+    Err(RunError::ConfigChanged { path: run.to_owned(), differences, instead }.into())
+}
+
+/// How to train on from the run in `run`, if it is finished and `config` has more epochs or steps.
+/// The rate is a function of the step and of their number: a longer run is another one.
+fn longer(run: &Path, config: &Config) -> Result<Option<String>, Error> {
+    let (recorded, now) = (recorded_config(run)?.train, &config.train);
+    let grows = now.epochs > recorded.epochs || now.steps > recorded.steps;
+    if !grows || finished(run)?.is_none() {
+        return Ok(None);
+    }
+    let name = run.file_name().unwrap_or_default().to_string_lossy();
+    Ok(Some(format!(
+        "it is finished: to train on from its weights, begin another run by --set \
+         run.name={name}-longer --set train.init={} (docs/resume.md, Train longer)",
+        run.display()
+    )))
 }
 
 /// `config` with the parts of the data that it leaves open put in: those of the run in its folder,

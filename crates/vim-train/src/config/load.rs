@@ -11,6 +11,7 @@ use vim_data::{DatasetKind, Recipe};
 use vim_kernels::{KERNEL_VARIABLE, KernelChoice};
 use vim_model::VimConfig;
 
+use super::embedded::{self, is_embedded};
 use super::error::Located;
 use super::print::{dotted, dotted_values, preset_of};
 use super::schema::{Node, check_names, path_keys};
@@ -28,7 +29,8 @@ pub struct Loaded {
 }
 
 impl Config {
-    /// Reads and checks the configuration in `path`; the assignments `sets` (`key=value`) override
+    /// Reads and checks the configuration in `path`, a file's path or the name of an
+    /// [embedded](super::embedded()) one; the assignments `sets` (`key=value`) override
     /// it. A file that describes several runs is an error.
     ///
     /// The result is [effective](Self::effective): extended files are merged, and variables in
@@ -123,7 +125,8 @@ impl Loaded {
 
     /// As [`Config::load_sweep`].
     pub fn read(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
-        let layers = layers(path).map_err(ConfigError::of_layer)?;
+        let layers = if is_embedded(path) { embedded::layers(path) } else { layers(path) };
+        let layers = layers.map_err(|error| ConfigError::of_layer(error).with_meant(path))?;
         Self::of(&layers, path, KernelChoice::from_env(), sets)
     }
 

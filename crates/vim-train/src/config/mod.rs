@@ -6,6 +6,7 @@
 
 mod check;
 mod compared;
+mod embedded;
 mod error;
 mod load;
 mod print;
@@ -28,13 +29,15 @@ use vim_sweep::SweepConfig;
 
 pub use compared::Part;
 pub(crate) use compared::{is_of_backbone, part};
+pub use embedded::embedded;
+pub(crate) use embedded::is_embedded;
 pub(crate) use error::nearest;
 pub use error::{ConfigError, Origin, Problem};
 pub use load::Loaded;
 pub use print::reference;
 pub(crate) use print::{dotted, dotted_values, in_toml};
 pub use schema::schema;
-pub(crate) use schema::{check_key, keys};
+pub(crate) use schema::{check_key, key_named, keys};
 pub use sections::{
     Backend, CheckpointConfig, DevicesConfig, EmaStatistics, InitHead, LogConfig, LossKind,
     NonFinite, OptimConfig, Optimizer, RunConfig, ScheduleKind, TrainConfig,

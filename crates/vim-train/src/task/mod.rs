@@ -11,6 +11,7 @@ mod init;
 pub(crate) mod kinds;
 pub(crate) mod known;
 pub(crate) mod named;
+pub(crate) mod own;
 pub mod segmentation;
 pub(crate) mod trained;
 pub mod without_data;

@@ -1,6 +1,7 @@
 //! `vim-train train --dry-run`: runs all checks and prints the plan without making a folder.
 
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::statvfs;
 use serde::Serialize;
@@ -8,10 +9,12 @@ use vim_data::Stage;
 use vim_run::Found;
 
 use super::args::TrainArgs;
+use super::estimate::images_per_second;
 use super::setup::ResolvedRun;
 use crate::config::Config;
-use crate::device::threads;
+use crate::device::{self, threads};
 use crate::error::Error;
+use crate::output::summary::{duration, rate};
 use crate::output::{print, print_json};
 use crate::run_folder;
 use crate::task::{Description, Task};
@@ -27,6 +30,8 @@ pub(super) struct Preview {
     model: String,
     parameters: u64,
     data: String,
+    /// What is said of the weights of `train.init`.
+    init: Vec<String>,
     notes: Vec<String>,
     batch_size: usize,
     accumulate: usize,
@@ -37,6 +42,9 @@ pub(super) struct Preview {
     steps_per_epoch: u64,
     total_steps: u64,
     stop_after: Option<u64>,
+    /// How long the steps would take, where they were timed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<String>,
     /// Bytes on the device for weights, gradients and averages; activations come on top.
     least_device_bytes: u64,
     /// Bytes of prefetched batches.
@@ -46,7 +54,7 @@ pub(super) struct Preview {
 }
 
 /// Runs the checks of `train`, and prints the plan.
-pub(super) fn run<T: Task>(args: &TrainArgs, config: &Config) -> Result<(), Error> {
+pub(super) fn run<T: Task + 'static>(args: &TrainArgs, config: &Config) -> Result<(), Error> {
     let shards = ShardCount::planned(args, config);
     let mut config = config.clone();
     if shards.from == ShardsFrom::Record && shards.count > 1 {
@@ -58,8 +66,35 @@ pub(super) fn run<T: Task>(args: &TrainArgs, config: &Config) -> Result<(), Erro
     let mut here = config.clone();
     here.data.stage = Stage::Off;
     let resolved = ResolvedRun::<T>::new(&here, args.fresh, &Rank::Only)?;
-    let preview = resolved.preview(config, found, shards, args.steps)?;
+    let mut preview = resolved.preview(config, found, shards, args.steps)?;
+    if args.time {
+        let is_here = args.nodes.is_none() && config.slurm.nodes < 2;
+        let one = is_here && args.ranks.is_none() && device::gpus(&config.devices)?.is_empty();
+        let device = &resolved.chosen.device;
+        preview.time = Some(match one {
+            true => time(&preview, images_per_second::<T>(&here, device, TIMED)?),
+            false => "not timed: the run has more devices than this process".to_owned(),
+        });
+    }
     if args.json { print_json(&preview) } else { print(&preview.text()) }
+}
+
+/// The longest that steps are timed.
+pub(crate) const TIMED: Duration = Duration::from_secs(20);
+
+/// How long the steps of `preview` take at this speed.
+fn time(preview: &Preview, images_per_second: Option<f64>) -> String {
+    let Some(speed) = images_per_second else {
+        let limit = TIMED.as_secs();
+        return format!("not timed: a step of few images did not end within {limit} s");
+    };
+    let step = preview.batch_size as f64 / speed;
+    let all = Duration::try_from_secs_f64(step * preview.total_steps as f64);
+    format!(
+        "about {} for the steps, {step:.2} s each here ({} img/s); evaluations come on top",
+        duration(all.unwrap_or(Duration::MAX)),
+        rate(speed)
+    )
 }
 
 impl<T: Task> ResolvedRun<T> {
@@ -79,6 +114,7 @@ impl<T: Task> ResolvedRun<T> {
                     .to_owned(),
             );
         }
+        let init = self.init.iter().flat_map(|init| init.lines.clone()).collect();
         let weights = parameters * 4;
         // Weights, their gradients and the optimizer's two moments; then the moving average.
         let copies = 4 + u64::from(config.train.ema.is_some());
@@ -91,6 +127,7 @@ impl<T: Task> ResolvedRun<T> {
             model: format!("{model}, {}", config.train.precision),
             parameters,
             data,
+            init,
             notes,
             batch_size: config.train.batch_size,
             accumulate: config.train.accumulate,
@@ -100,6 +137,7 @@ impl<T: Task> ResolvedRun<T> {
             steps_per_epoch: self.steps_per_epoch,
             total_steps: self.total_steps,
             stop_after,
+            time: None,
             least_device_bytes: weights * copies,
             loader_bytes: image_bytes * config.train.batch_size as u64 * batches,
             checkpoint_bytes: checkpoints_of(config, parameters),
@@ -130,6 +168,7 @@ impl Preview {
             format!("model {} parameters, {}", self.parameters, self.model),
             self.data.clone(),
         ];
+        lines.extend(self.init.iter().cloned());
         lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
         lines.push(format!("batch {} images{parts}", self.batch_size));
         let shards = ShardCount { count: self.shards, from: self.shards_from };
@@ -138,6 +177,7 @@ impl Preview {
             "steps {}, {} an epoch, {} epochs{stop}",
             self.total_steps, self.steps_per_epoch, self.epochs
         ));
+        lines.extend(self.time.iter().map(|time| format!("time {time}")));
         lines.push(format!(
             "memory {} on the device for weights, gradients and averages, and more for \
              activations; {} for batches",

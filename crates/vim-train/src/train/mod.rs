@@ -3,6 +3,7 @@
 mod args;
 pub(crate) mod dry_run;
 pub mod environment;
+pub(crate) mod estimate;
 mod evaluation;
 mod follow;
 pub(crate) mod job_attempt;
@@ -10,13 +11,13 @@ pub(crate) mod measure;
 pub mod optim;
 pub(crate) mod ranks;
 mod recorder;
+mod result;
 pub mod schedule;
 mod setup;
 pub mod state;
 pub mod step;
 mod warmup;
 
-use std::io::{IsTerminal, stderr, stdout};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
@@ -28,13 +29,13 @@ use vim_model::VimConfig;
 use vim_run::checkpoint::Window;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
-use vim_run::{EXIT, ExitRecord, LOG, Log, Opened};
+use vim_run::{ExitRecord, LOG, Log, Opened};
 
 use crate::config::{Config, NonFinite};
 use crate::error::Error;
 use crate::fatal::{self, CrashGuard};
 use crate::output::progress::{Progress, Report};
-use crate::output::{print, print_json};
+use crate::output::summary::summary;
 use crate::run_folder;
 use crate::task::{BatchStream, EvalSplit, Inputs, Model, Objective, Task, share};
 pub use args::TrainArgs;
@@ -43,6 +44,7 @@ use job_attempt::JobAttempt;
 use ranks::{Rank, Role, ShardCount};
 pub use recorder::TrainError;
 use recorder::{Lead, Metric, Pace, Recorder};
+use result::{acknowledge, print_result, prints_score};
 use schedule::{Cadence, Schedule};
 use setup::ResolvedRun;
 pub(crate) use setup::preflight;
@@ -51,7 +53,7 @@ use step::{Requests, StepMetrics};
 pub use warmup::{WarmupArgs, run as warmup};
 
 /// `vim-train train` of the task `T`: trains, or starts the processes that do.
-pub fn run<T: Task>(args: &TrainArgs) -> Result<(), Error> {
+pub fn run<T: Task + 'static>(args: &TrainArgs) -> Result<(), Error> {
     let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
     let config = run_folder::with_parts(Config::load(&args.config, &args.sets())?, args.fresh);
     if args.dry_run {
@@ -95,6 +97,9 @@ fn work_as<T: Task>(
     };
     rank.opened(config)?;
     let log = Log::open(&run.path().join(LOG))?;
+    if matches!(rank, Rank::Only) {
+        acknowledge(&stop, &log);
+    }
     let load = resolved.footprint;
     let guard = CrashGuard::over(run.clone(), log.clone(), load);
     let attempt = JobAttempt::new(&config.slurm, run.path(), &log, args.resume, args.led);
@@ -108,7 +113,17 @@ fn work_as<T: Task>(
         let result = trainer.train(args.steps).map_err(|error| fatal::with_load(error, load));
         let result = trainer.finish_saving(result);
         let exit = trainer.exit_record(&result);
-        log.line(trainer.summary(name, &result));
+        let mut of_run = trainer.summary(name, &result);
+        log.file_line(summary(&of_run));
+        if let Some(error) =
+            result.as_ref().err().filter(|error| TrainError::stop_of(error).is_none())
+        {
+            log.file_line(format!("error: {error}"));
+        }
+        if prints_score(args) {
+            of_run.test_score = None;
+        }
+        log.screen_line(summary(&of_run));
         Ok((exit, result))
     };
     // Record every end, panics included: a missing `exit.json` means that the run is active.
@@ -135,34 +150,14 @@ fn work_as<T: Task>(
     }
     let tested = result?;
     written?;
-    if let Some(score) = tested {
-        log.file_line(result_line::<T>(score));
-    }
-    // On a terminal the summary above has shown the score; a script reads the line.
-    if args.json || !(stdout().is_terminal() && stderr().is_terminal()) {
+    if args.json || prints_score(args) {
         print_result::<T>(args.json, &exit, tested);
     }
     Ok(())
 }
 
-/// Prints the result. A failure leaves the run's exit code as it is: `exit.json` has the result.
-fn print_result<T: Task>(as_json: bool, exit: &ExitRecord, score: Option<f64>) {
-    let printed = match score {
-        _ if as_json => print_json(exit),
-        Some(score) => print(&result_line::<T>(score)),
-        None => Ok(()),
-    };
-    if let Err(error) = printed {
-        eprintln!("warning: {error}; {EXIT} has the result");
-    }
-}
-
 /// The exit record, and the primary test score if training is finished.
 type Outcome = (ExitRecord, Result<Option<f64>, Error>);
-
-fn result_line<T: Task>(score: f64) -> String {
-    format!("test {} {}", T::PRIMARY.label, T::PRIMARY.show(score))
-}
 
 struct Trainer<'a, T: Task> {
     config: &'a Config,

@@ -23,7 +23,7 @@ use super::ranks::RankError;
 use crate::device::memory::{device_memory, resident};
 use crate::error::{Error, Failure, code};
 use crate::output::progress::Speed;
-use crate::output::summary::{Summary, summary};
+use crate::output::summary::Summary;
 use crate::task::{EvalSplit, Evaluation, Task, share};
 
 /// A line of `metrics.jsonl`, independent of the clock.
@@ -447,15 +447,22 @@ impl<T: Task> Trainer<'_, T> {
         }
     }
 
-    pub(super) fn summary(&self, name: String, outcome: &Result<Option<f64>, Error>) -> String {
+    pub(super) fn summary(&self, name: String, outcome: &Result<Option<f64>, Error>) -> Summary {
         let elapsed = self.start.elapsed();
         let images = (self.step() - self.first_step) * self.config.train.batch_size as u64;
-        summary(&Summary {
+        Summary {
             name,
             outcome: match outcome {
                 Ok(Some(_)) => "finished".into(),
                 Ok(None) => "paused as asked: the same command with --resume auto goes on".into(),
-                Err(error) => error.to_string(),
+                // The error itself follows.
+                Err(error) => match error.downcast_ref() {
+                    Some(TrainError::Stopped { stop, .. } | TrainError::Handed { stop, .. }) => {
+                        format!("stopped by {}, saved", stop.name())
+                    }
+                    Some(TrainError::Diverged { .. }) => "diverged".into(),
+                    None => "failed".into(),
+                },
             },
             steps: (self.step(), self.total_steps),
             loss: self.last_loss,
@@ -467,6 +474,6 @@ impl<T: Task> Trainer<'_, T> {
             images_per_second: (images > 0).then(|| images as f64 / elapsed.as_secs_f64()),
             elapsed,
             folder: self.lead.as_ref().map_or_else(PathBuf::new, |lead| lead.run.path().to_owned()),
-        })
+        }
     }
 }

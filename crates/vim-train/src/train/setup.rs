@@ -315,7 +315,8 @@ fn check_same_init(record: &InitRecord, run: &Path) -> Result<(), Error> {
     }
     let (before, now) = (recorded.blake3, &record.blake3);
     let difference = format!("train.init's content (recorded BLAKE3 {before}, now {now})");
-    Err(RunError::ConfigChanged { path: run.to_owned(), differences: vec![difference] }.into())
+    let (path, differences) = (run.to_owned(), vec![difference]);
+    Err(RunError::ConfigChanged { path, differences, instead: None }.into())
 }
 
 #[cfg(test)]

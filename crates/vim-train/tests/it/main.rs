@@ -25,6 +25,7 @@ mod flags;
 mod known;
 mod layers;
 mod library;
+mod new;
 mod nodes;
 mod old_runs;
 mod packed;

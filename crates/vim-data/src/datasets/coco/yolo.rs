@@ -15,7 +15,6 @@ use crate::coco::object;
 use crate::dataset::Dataset;
 use crate::datasets::config::DataConfig;
 use crate::decode::Head;
-use crate::decode::Head;
 use crate::dense::ClassList;
 use crate::error::{DataError, Location, SourceError};
 use crate::input::{InputKind, read_text};

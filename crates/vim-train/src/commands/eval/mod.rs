@@ -15,7 +15,7 @@ use vim_run::signals::{Interrupted, StopRequest};
 
 use crate::args::{DeviceArg, Overrides, count};
 use crate::commands::import::TakeArgs;
-use crate::config::Config;
+use crate::config::{Config, is_embedded};
 use crate::device;
 use crate::device::threads;
 use crate::error::Error;
@@ -254,8 +254,11 @@ fn subject(path: &Path, args: &EvalArgs) -> Result<Subject, Error> {
     let named = if path.extension().is_some_and(|extension| extension == "toml") {
         None
     } else {
-        let place = Place::find(path, &args.overrides.run_root()?, None)?;
-        place.run().map(|run| (run, place))
+        match Place::find(path, &args.overrides.run_root()?, None) {
+            Ok(place) => place.run().map(|run| (run, place)),
+            Err(_) if is_embedded(path) => None,
+            Err(error) => return Err(error),
+        }
     };
     let (config, run, weights) = match named {
         Some((run, place)) => (Config::load(&run.join(CONFIG), sets)?, run, place),

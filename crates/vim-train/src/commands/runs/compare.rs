@@ -42,8 +42,8 @@ const ABLATED: [&str; 2] = ["model.discretization", "run.seed"];
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CompareArgs {
-    /// The runs: their folders, or their names in the root.
-    #[arg(value_name = "RUN", required = true, num_args = 2..)]
+    /// The runs: their folders, or their names in the root; one alone with --plot is its curve.
+    #[arg(value_name = "RUN", required = true, num_args = 1..)]
     names: Vec<PathBuf>,
     #[command(flatten)]
     root: RootArg,
@@ -58,7 +58,7 @@ pub(crate) struct CompareArgs {
     json: bool,
 }
 
-pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
+pub(crate) fn run(args: &CompareArgs) -> Result<(), Error> {
     if let Some(path) = &args.plot {
         plot::check_target(path, args.force)?;
     }

@@ -22,8 +22,9 @@ use crate::run_folder::holds_run;
 use crate::task::kinds::PRIMARY;
 use crate::weights::place::Place;
 
+pub(crate) use compare::{CompareArgs, run as compare};
 pub(crate) use history::Evaluated;
-pub(crate) use list::steps;
+pub(crate) use list::{ListArgs, run as list, steps};
 use run::RunRow;
 pub(crate) use run::{Run, Status};
 

@@ -1,15 +1,15 @@
 //! `vim-train runs show`.
 
 use std::fs;
+use std::io::stdout;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
 use vim_run::checkpoint::best_step;
-use vim_run::checkpoints_in;
 use vim_run::metrics::ScoreKind;
-use vim_run::printable;
+use vim_run::{checkpoints_in, fitted, printable};
 
 use super::history::Evaluated;
 use super::list::steps;
@@ -26,8 +26,8 @@ Examples:
   vim-train runs show zoh-s0
   vim-train runs show /scratch/runs/zoh-s0 --json";
 
-/// Characters of a curve.
-const CURVE: usize = 60;
+/// Characters of a curve, which fits 80 columns with its ends.
+const CURVE: usize = 44;
 
 /// Say all about one run: configuration, machine, numbers, checkpoints, end.
 #[derive(Debug, Args)]
@@ -45,7 +45,7 @@ pub(crate) struct ShowArgs {
 
 pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     let run = one(&args.name, &args.root.root)?;
-    if args.json { print_json(&as_json(&run)) } else { print(&text(&run)) }
+    if args.json { print_json(&as_json(&run)) } else { print(&fitted(&text(&run), stdout())) }
 }
 
 fn as_json(run: &Run) -> serde_json::Value {

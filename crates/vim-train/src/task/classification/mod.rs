@@ -258,6 +258,7 @@ impl Task for Classification {
                 model.stride()
             ));
         }
+        notes.extend(few_tokens(model));
         Ok(Description {
             model: format!(
                 "{} tokens, method {} (ssm.series = {})",
@@ -382,4 +383,22 @@ pub fn check_image_size(
         }
         Some(_) | None => Ok(()),
     }
+}
+/// Fewer patches than this leave the blocks little to relate.
+const FEW_PATCHES: usize = 16;
+
+/// A note of an image that is cut into very few patches, as the default patch does with a small
+/// one.
+fn few_tokens(model: &VimConfig) -> Option<String> {
+    let ([rows, columns], tokens) = (model.grid(), model.num_tokens());
+    let (size, patch) = (model.image_size, model.patch_size);
+    let side = size.height.min(size.width);
+    let fit = (1..=side / 7).rev().find(|patch| side.is_multiple_of(*patch))?;
+    (rows * columns < FEW_PATCHES && fit < patch).then(|| {
+        format!(
+            "patches of {patch} px make {tokens} tokens of an image of {size} px, {rows} x \
+             {columns} patches: small pieces alone are seen as a whole; model.patch_size = {fit} \
+             makes more"
+        )
+    })
 }

@@ -285,7 +285,11 @@ impl Supervisor {
 
     /// Sends the ranks the signal that this process was sent.
     fn forward(&mut self, ranks: &mut [Started], stop: &StopRequest) {
-        let signal = stop.get().map(|stop| stop.signal());
+        let request = stop.get();
+        if let (Some(request), None) = (request, self.forwarded) {
+            eprintln!("{}", request.acknowledged());
+        }
+        let signal = request.map(|stop| stop.signal());
         if let Some(number) = signal
             && signal != self.forwarded
             && let Some(signal) = NAMED.iter().copied().find(|signal| signal.as_raw() == number)
