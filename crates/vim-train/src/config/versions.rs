@@ -27,10 +27,12 @@ const PATCH_INIT: (&str, &str) = ("model.patch_init", "truncated");
 const FILL: (&str, &str) = ("augment.fill", "imagenet");
 /// Whose running statistics version 1 gave an average: likewise.
 const EMA_STATISTICS: (&str, &str) = ("train.ema_statistics", "model");
+/// How often version 1 recorded a training; no result depends on it.
+const LOG_EVERY: (&str, &str) = ("log.every", "50st");
 
 /// From 1 to 2: held-out images have a seed of their own, and leave each class a training image;
-/// patches start as in the original, RandAugment fills with the mean that normalises, and running
-/// statistics are averaged.
+/// patches start as in the original, RandAugment fills with the mean that normalises, running
+/// statistics are averaged, and short trainings are recorded more often.
 fn as_version_1_did(table: &mut Table) {
     let seed = table.get("run").and_then(|run| run.get("seed")).cloned();
     if let Some(Value::Table(data)) = table.get_mut("data")
@@ -40,6 +42,7 @@ fn as_version_1_did(table: &mut Table) {
         data.entry("val_rule").or_insert_with(|| ROUNDED.into());
     }
     set_default(table, PATCH_INIT);
+    set_default(table, LOG_EVERY);
     let says = |section: &str, key: &str, value: &str| {
         let found = table.get(section).and_then(|section| section.get(key));
         found.and_then(Value::as_str) == Some(value)
@@ -100,7 +103,7 @@ pub(crate) fn canonical(mut values: BTreeMap<String, Value>) -> BTreeMap<String,
         values.remove(VAL_RULE);
         values.remove(VAL_SEED);
     }
-    for (key, old) in [PATCH_INIT, FILL, EMA_STATISTICS] {
+    for (key, old) in [PATCH_INIT, FILL, EMA_STATISTICS, LOG_EVERY] {
         if values.get(key).and_then(Value::as_str) == Some(old) {
             values.remove(key);
         }
@@ -132,7 +135,7 @@ mod tests {
     }
 
     /// What the step adds to every file.
-    const MODEL: &str = "model = { patch_init = \"truncated\" }";
+    const MODEL: &str = "model = { patch_init = \"truncated\" }\nlog = { every = \"50st\" }";
 
     #[test]
     fn version_1_held_images_out_by_the_runs_seed() {
@@ -166,10 +169,11 @@ mod tests {
         // What is written counts.
         let written = "task = \"segmentation\"\nmodel.patch_init = \"timm\"\n\
                        data.normalize = \"dataset\"\naugment.fill = \"dataset\"\n\
-                       train.ema = 0.9\ntrain.ema_statistics = \"averaged\"";
+                       train.ema = 0.9\ntrain.ema_statistics = \"averaged\"\n\
+                       log.every = \"1ep\"";
         same(&format!("version = 1\n{written}"), &format!("version = 2\n{written}"));
         // A section that is none is left to the decoder.
-        same("version = 1\nmodel = 3", "version = 2\nmodel = 3");
+        same("version = 1\nmodel = 3\nlog = 3", "version = 2\nmodel = 3\nlog = 3");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use vim_data::Stage;
 use vim_run::Found;
 
 use super::args::TrainArgs;
+use super::batch_size;
 use super::setup::ResolvedRun;
 use crate::config::Config;
 use crate::device::threads;
@@ -47,8 +48,8 @@ pub(super) struct Preview {
 
 /// Runs the checks of `train`, and prints the plan.
 pub(super) fn run<T: Task>(args: &TrainArgs, config: &Config) -> Result<(), Error> {
-    let shards = ShardCount::planned(args, config);
-    let mut config = config.clone();
+    let (mut config, sought) = batch_size::recorded_or_usual(args, config)?;
+    let shards = ShardCount::planned(args, &config);
     if shards.from == ShardsFrom::Record && shards.count > 1 {
         config.train.shards = Some(shards.count);
     }
@@ -58,7 +59,8 @@ pub(super) fn run<T: Task>(args: &TrainArgs, config: &Config) -> Result<(), Erro
     let mut here = config.clone();
     here.data.stage = Stage::Off;
     let resolved = ResolvedRun::<T>::new(&here, args.fresh, &Rank::Only)?;
-    let preview = resolved.preview(config, found, shards, args.steps)?;
+    let mut preview = resolved.preview(config, found, shards, args.steps)?;
+    preview.notes.extend(sought);
     if args.json { print_json(&preview) } else { print(&preview.text()) }
 }
 
@@ -92,7 +94,7 @@ impl<T: Task> ResolvedRun<T> {
             parameters,
             data,
             notes,
-            batch_size: config.train.batch_size,
+            batch_size: config.train.images(),
             accumulate: config.train.accumulate,
             shards: shards.count,
             shards_from: shards.from,
@@ -101,7 +103,7 @@ impl<T: Task> ResolvedRun<T> {
             total_steps: self.total_steps,
             stop_after,
             least_device_bytes: weights * copies,
-            loader_bytes: image_bytes * config.train.batch_size as u64 * batches,
+            loader_bytes: image_bytes * config.train.images() as u64 * batches,
             checkpoint_bytes: checkpoints_of(config, parameters),
             free_bytes: free_for(&folder),
             folder: folder.display().to_string(),

@@ -1,13 +1,16 @@
 //! The `train` command and its loop.
 
 mod args;
+mod batch_size;
 pub(crate) mod dry_run;
 pub mod environment;
 mod evaluation;
 mod follow;
+pub(crate) mod history;
 pub(crate) mod job_attempt;
 pub(crate) mod measure;
 pub mod optim;
+mod page;
 pub(crate) mod ranks;
 mod recorder;
 pub mod schedule;
@@ -57,6 +60,7 @@ pub fn run<T: Task>(args: &TrainArgs) -> Result<(), Error> {
     if args.dry_run {
         return dry_run::run::<T>(args, &config);
     }
+    let config = batch_size::sought(args, config)?;
     let (role, shards, config) = Role::of(args, &config, &stop)?;
     let rank = match role {
         Role::Rank(rank) => rank,
@@ -98,6 +102,7 @@ fn work_as<T: Task>(
     let load = resolved.footprint;
     let guard = CrashGuard::over(run.clone(), log.clone(), load);
     let attempt = JobAttempt::new(&config.slurm, run.path(), &log, args.resume, args.led);
+    let mut ended = None;
     let work = || -> Result<Outcome, Error> {
         let mut trainer = Trainer::new(config, resolved, &run, &log, stop, &guard)?;
         if comm.size() > 1 {
@@ -109,6 +114,7 @@ fn work_as<T: Task>(
         let result = trainer.finish_saving(result);
         let exit = trainer.exit_record(&result);
         log.line(trainer.summary(name, &result));
+        ended = result.is_ok().then_some(trainer);
         Ok((exit, result))
     };
     // Record every end, panics included: a missing `exit.json` means that the run is active.
@@ -137,6 +143,12 @@ fn work_as<T: Task>(
     written?;
     if let Some(score) = tested {
         log.file_line(result_line::<T>(score));
+    }
+    if let Some(trainer) = ended
+        && page::is_wanted(config, args.steps, exit.reason)
+    {
+        guard.release();
+        trainer.write_page();
     }
     // On a terminal the summary above has shown the score; a script reads the line.
     if args.json || !(stdout().is_terminal() && stderr().is_terminal()) {
@@ -170,7 +182,7 @@ struct Trainer<'a, T: Task> {
     device: Device,
     comm: Comm,
     /// What rank 0 alone has.
-    lead: Option<Lead<'a>>,
+    lead: Option<Lead<'a, T>>,
     log: &'a Log,
     guard: &'a CrashGuard,
     stop: StopRequest,
@@ -195,7 +207,7 @@ impl<T: Task> Trainer<'_, T> {
     fn train(&mut self, limit: Option<u64>) -> Result<Option<f64>, Error> {
         let pause = limit.map_or(u64::MAX, |limit| self.step().saturating_add(limit));
         let cadence = |interval| Cadence::new(interval, self.steps_per_epoch);
-        let mut log_due = cadence(self.config.log.every);
+        let mut log_due = cadence(self.config.log.every(self.steps_per_epoch, self.total_steps));
         let mut eval_due = cadence(self.config.train.eval_every);
         let mut save_due = cadence(self.config.checkpoint.every);
         let mut archive_due = self.config.checkpoint.archive.map(cadence);

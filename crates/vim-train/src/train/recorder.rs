@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
 use serde::Serialize;
-use vim_data::BadSample;
+use vim_data::{BadSample, Pixels, contact_sheet, encode_png};
 use vim_kernels::Implementation;
 use vim_run::checkpoint::{Content, PROVENANCE, Saver, Snapshot, Weights};
 use vim_run::metrics::{JsonlWriter, Picture, Prefix, ScoreKind, Scores, Sinks};
@@ -18,13 +18,14 @@ use vim_run::signals::Stop;
 use vim_run::{ExitReason, ExitRecord, Log, RunDir, TIMING, printable};
 
 use super::Trainer;
+use super::history::History;
 use super::job_attempt::Successor;
 use super::ranks::RankError;
 use crate::device::memory::{device_memory, resident};
 use crate::error::{Error, Failure, code};
 use crate::output::progress::Speed;
 use crate::output::summary::{Summary, summary};
-use crate::task::{EvalSplit, Evaluation, Task, share};
+use crate::task::{EvalSplit, Evaluation, Model, Task, share};
 
 /// A line of `metrics.jsonl`, independent of the clock.
 #[derive(Serialize)]
@@ -175,11 +176,23 @@ impl<'a> Recorder<'a> {
         self.metric(&Metric::Eval { step, split, checkpoint, weights, scores, images })
     }
 
-    /// Shows what the model says of a few images, in TensorBoard.
-    pub(super) fn pictures(&mut self, step: u64, pictures: &[Picture]) {
-        if let Some(files) = &mut self.files {
-            files.metrics.pictures(step, pictures);
-        }
+    /// Shows what the model says of a few images of `split`, by their places, in TensorBoard.
+    pub(super) fn pictures(
+        &mut self,
+        step: u64,
+        split: EvalSplit,
+        drawn: Vec<(usize, [Pixels; 3])>,
+    ) -> Result<(), Error> {
+        let Some(files) = &mut self.files else { return Ok(()) };
+        let picture = |(position, pixels): (usize, [Pixels; 3])| {
+            let sheet = contact_sheet(&pixels.map(Some), 3);
+            let png = encode_png(&sheet).map_err(Error::io("encode", "a picture"))?;
+            let tag = format!("{}/image {position}", split.name());
+            Ok(Picture { tag, height: sheet.height, width: sheet.width, png })
+        };
+        let pictures = drawn.into_iter().map(picture).collect::<Result<Vec<_>, Error>>()?;
+        files.metrics.pictures(step, &pictures);
+        Ok(())
     }
 
     /// Records the speed since `pace` and the memory in use.
@@ -325,11 +338,13 @@ impl Failure for TrainError {
 }
 
 /// The run's folder and its checkpoints.
-pub(super) struct Lead<'a> {
+pub(super) struct Lead<'a, T: Task> {
     pub(super) run: &'a RunDir,
     pub(super) saver: Saver,
     /// What each checkpoint says of its weights' origin.
     pub(super) record: Option<String>,
+    /// The weights that were tested.
+    pub(super) tested: Option<Model<T>>,
 }
 
 impl<T: Task> Trainer<'_, T> {
@@ -449,7 +464,9 @@ impl<T: Task> Trainer<'_, T> {
 
     pub(super) fn summary(&self, name: String, outcome: &Result<Option<f64>, Error>) -> String {
         let elapsed = self.start.elapsed();
-        let images = (self.step() - self.first_step) * self.config.train.batch_size as u64;
+        let images = (self.step() - self.first_step) * self.config.train.images() as u64;
+        let history =
+            self.lead.as_ref().map(|lead| History::read(lead.run.path(), &mut Vec::new()));
         summary(&Summary {
             name,
             outcome: match outcome {
@@ -464,6 +481,7 @@ impl<T: Task> Trainer<'_, T> {
             score: self.last_score.filter(|_| self.task.has_validation()),
             best: self.train.counters.best.map(|best| (best.metric, best.step)),
             test_score: self.test_score,
+            curves: history.map_or([None, None], |history| history.drawn()),
             images_per_second: (images > 0).then(|| images as f64 / elapsed.as_secs_f64()),
             elapsed,
             folder: self.lead.as_ref().map_or_else(PathBuf::new, |lead| lead.run.path().to_owned()),
