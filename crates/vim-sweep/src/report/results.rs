@@ -48,6 +48,8 @@ pub struct Gallery {
     pub title: String,
     /// What to know of them.
     pub note: String,
+    /// Classes and their colours, red, green and blue, where these say what is what.
+    pub legend: Vec<(String, [u8; 3])>,
     /// Of each its name, the picture as a data URI, and what is to be said of it, line by line.
     pub pictures: Vec<(String, String, Vec<String>)>,
 }
@@ -89,19 +91,18 @@ impl Results {
     }
 
     fn curves(&self) -> String {
-        let drawn = self.curves.iter().filter(|(_, points)| !points.is_empty()).enumerate();
-        let figure = |(number, (title, points)): (usize, &(String, Vec<(f64, f64)>))| {
+        let mut figures = String::new();
+        let drawn = self.curves.iter().filter(|(_, points)| !points.is_empty());
+        for (number, (title, points)) in drawn.enumerate() {
             let points = curves::mean(std::slice::from_ref(points));
             let curve = curves::Curve { style: SeriesStyle::new(number), points };
             let drawing = curves::draw(&[curve], title, 1.0, 0.0);
-            format!("<figure><h3>{}</h3>{drawing}</figure>", escape(title))
-        };
-        match drawn.map(figure).collect::<String>().as_str() {
-            "" => String::new(),
-            figures => {
-                format!("<section><h2>Curves</h2><div class=\"pair\">{figures}</div></section>")
-            }
+            figures += &format!("<figure><h3>{}</h3>{drawing}</figure>", escape(title));
         }
+        if figures.is_empty() {
+            return figures;
+        }
+        format!("<section><h2>Curves</h2><div class=\"pair\">{figures}</div></section>")
     }
 
     /// The classes, the least known ones first.
@@ -128,7 +129,7 @@ impl Results {
         let rows: Vec<String> = classes.iter().take(CLASSES).map(row).collect();
         let head = format!("<th>class</th><th>{}, %</th>", escape(&self.measure));
         // Two tables side by side.
-        let halves = rows.chunks(rows.len().div_ceil(2).max(5));
+        let halves = rows.chunks(rows.len().div_ceil(2).max(8));
         let tables: String =
             halves.map(|rows| format!("<div>{}</div>", table(&head, &rows.concat()))).collect();
         let (all, shown) = (classes.len(), rows.len());
@@ -184,8 +185,16 @@ impl Gallery {
                 .collect();
             card(name, picture, &format!("<ul>{lines}</ul>"))
         };
+        let entry = |(name, [red, green, blue]): &(String, [u8; 3])| {
+            format!(
+                "<li><i class=\"swatch\" style=\"--c:rgb({red},{green},{blue})\"></i>{}</li>",
+                escape(name)
+            )
+        };
+        let legend: String = self.legend.iter().map(entry).collect();
         format!(
-            "<section><h2>{}</h2><p class=\"note\">{}</p><div class=\"gallery\">{}</div></section>",
+            "<section><h2>{}</h2><p class=\"note\">{}</p><ul class=\"legend\">{legend}</ul>\
+             <div class=\"gallery\">{}</div></section>",
             escape(&self.title),
             escape(&self.note),
             self.pictures.iter().map(card).collect::<String>()
@@ -216,6 +225,7 @@ mod tests {
             galleries: vec![Gallery {
                 title: "Worst".into(),
                 note: "wrong".into(),
+                legend: vec![("sky".into(), [1, 2, 3])],
                 pictures: vec![(
                     "x\".png".into(),
                     "data:image/png;base64,AA==".into(),
@@ -238,6 +248,7 @@ mod tests {
             "→ &lt;0&gt;: 7</title>",
             "alt=\"x&quot;.png\" src=\"data:image/png;base64,AA==\"",
             "<li><span>&lt;cat&gt;, 91 %</span></li>",
+            "style=\"--c:rgb(1,2,3)\"></i>sky</li>",
             "<dt>folder</dt><dd><code>runs/&lt;x&gt;</code></dd>",
         ] {
             assert!(page.contains(part), "{part} is not in {page}");

@@ -6,7 +6,8 @@ use std::path::Path;
 use burn::tensor::Device;
 use vim_comm::Comm;
 use vim_data::{
-    Annotation, Batch, Batches, ClassList, Loader, LoaderConfig, Pixels, Purpose, Split, Splits,
+    Annotation, Batch, Batches, ClassList, LabelMaps, Loader, LoaderConfig, Pixels, Purpose, Split,
+    Splits,
 };
 use vim_run::PER_CLASS;
 use vim_run::metrics::ScoreKind;
@@ -24,6 +25,9 @@ use crate::weights::record::{Recorded, RecordedData};
 
 /// Images of an evaluation that are shown.
 pub(super) const PICTURES: usize = 4;
+
+/// Most classes of a legend.
+const NAMED: usize = 60;
 
 /// An objective whose targets are inside of images, and its evaluation.
 ///
@@ -264,10 +268,18 @@ impl<O: DenseObjective> Task for DenseTask<O> {
                 .map(|(pixels, whose)| (name.clone(), pixels, vec![whose.to_owned()]))
         };
         let drawn = O::drawn(config, model, test, device)?;
+        // Of objects each has its name beside it; of more classes nobody finds a colour.
+        let maps = test.dataset().label_maps().filter(|maps| maps.colours.len() <= NAMED);
+        let colours = |maps: &LabelMaps| {
+            let names = test.class_names().iter().cloned();
+            names.zip(maps.colours.iter().copied()).collect()
+        };
+        let legend = maps.map(colours);
         let predictions = Pictures {
             title: "Predictions",
             note: "The first test images: what the tested model says beside what is annotated."
                 .to_owned(),
+            legend: legend.unwrap_or_default(),
             images: drawn.into_iter().flat_map(image).collect(),
         };
         let plain = batches::evaluation(config, config.model.image_size, &Comm::single());

@@ -327,6 +327,8 @@ pub struct Pictures {
     pub title: &'static str,
     /// What to know of them.
     pub note: String,
+    /// The classes and their colours, where these say what is what.
+    pub legend: Vec<(String, [u8; 3])>,
     /// Each with its name, and what is to be said of it, line by line.
     pub images: Vec<(String, Pixels, Vec<String>)>,
 }

@@ -1,7 +1,7 @@
 //! `train.batch_size = "auto"`: the number, sought once, when a run first starts.
 //!
-//! Each number is tried by `vim-train warmup` in a process of its own, which does two training steps
-//! and two evaluation batches on the run's data: what it runs out of hurts nobody else.
+//! Each number is tried by `vim-train warmup` in a process of its own, which does two training
+//! steps and two evaluation batches on the run's data: what it runs out of hurts nobody else.
 
 use std::env;
 use std::process::{self, Command, Output, Stdio};
@@ -109,6 +109,10 @@ fn check(args: &TrainArgs, config: &Config) -> Result<Ranks, Error> {
             "on several GPUs needs train.shards: without it, both would follow from the machine",
         ));
     }
+    let count = devices.len().max(1);
+    if !config.train.shards().is_multiple_of(count) {
+        return Err(refused(&format!("needs train.shards to be a multiple of the {count} GPUs")));
+    }
     let chosen = device::choose(&config.devices)?;
     if chosen.is_cpu() || chosen.name == "tch" || devices.first() == Some(&None) {
         return Err(refused(
@@ -117,7 +121,7 @@ fn check(args: &TrainArgs, config: &Config) -> Result<Ranks, Error> {
         ));
     }
     let gpu = if devices.len() > 1 { devices[0] } else { None };
-    Ok(Ranks { count: devices.len().max(1), gpu, name: chosen.name })
+    Ok(Ranks { count, gpu, name: chosen.name })
 }
 
 /// Whether a rank's part of a batch of `images` fits; else why not.

@@ -26,8 +26,6 @@ use std::time::{Duration, Instant};
 use burn::tensor::Device;
 use vim_comm::Comm;
 use vim_data::BadSample;
-use vim_kernels::POLYNOMIAL_LIMIT;
-use vim_model::VimConfig;
 use vim_run::checkpoint::Window;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
@@ -39,13 +37,13 @@ use crate::fatal::{self, CrashGuard};
 use crate::output::progress::{Progress, Report};
 use crate::output::{print, print_json};
 use crate::run_folder;
-use crate::task::{BatchStream, EvalSplit, Inputs, Model, Objective, Task, share};
+use crate::task::{BatchStream, EvalSplit, Inputs, Model, Objective, Task};
 pub use args::TrainArgs;
 use follow::{Start, follow};
 use job_attempt::JobAttempt;
 use ranks::{Rank, Role, ShardCount};
 pub use recorder::TrainError;
-use recorder::{Lead, Metric, Pace, Recorder};
+use recorder::{Lead, Metric, Pace, Recorder, range_warning};
 use schedule::{Cadence, Schedule};
 use setup::ResolvedRun;
 pub(crate) use setup::preflight;
@@ -360,14 +358,6 @@ impl<T: Task> Trainer<'_, T> {
         Some(Ok(DeviceBatch { shards, bad: batches.take_bad() }))
     }
 
-    /// Records the unreadable images of all ranks, in the order of the steps and shards.
-    fn record_bad(&mut self) -> Result<(), Error> {
-        let own = std::mem::take(&mut self.bad);
-        let mut all: Vec<BadSample> = share(&self.comm, &own)?.into_iter().flatten().collect();
-        all.sort_by_key(|bad| bad.batch);
-        self.records.bad(all)
-    }
-
     /// The gradient norm; `None` if the step is skipped, as `train.non_finite` may allow.
     fn check(&mut self, metrics: StepMetrics) -> Result<Option<f64>, Error> {
         let Some(fault) = metrics.fault() else { return Ok(Some(metrics.grad_norm)) };
@@ -391,18 +381,6 @@ impl<T: Task> Trainer<'_, T> {
         Err(TrainError::Diverged { step, what: format!("{what}{}", self.newest_checkpoint()) }
             .into())
     }
-}
-
-/// A warning of a polynomial method whose arguments, the `largest` so far, are beyond its range.
-fn range_warning(model: &VimConfig, largest: f64) -> Option<String> {
-    (largest > POLYNOMIAL_LIMIT.into()).then(|| {
-        format!(
-            "|delta·A| reaches {largest:.1}; {} under series {} is a polynomial in it, whose input \
-             gain beyond 2 is wrong, and soon of the wrong sign (docs/discretizations.md)",
-            model.method_label(),
-            model.ssm.series
-        )
-    })
 }
 
 /// This rank's shards of a batch on the device, and their unreadable images.

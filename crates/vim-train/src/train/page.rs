@@ -51,8 +51,8 @@ impl<T: Task> Trainer<'_, T> {
         let make = || -> Result<(), Error> {
             let page = self.page(lead)?;
             lead.run.check()?;
-            Ok(replace(&*lead.run.storage(), &path, page.as_bytes())
-                .map_err(Error::io("write", &path))?)
+            let written = replace(&*lead.run.storage(), &path, page.as_bytes());
+            written.map_err(Error::io("write", &path))
         };
         let made = catch_unwind(AssertUnwindSafe(make));
         match made.unwrap_or_else(|panic| Err(fatal::error_of(&*panic))) {
@@ -176,7 +176,7 @@ fn in_bytes(galleries: Vec<Pictures>, room: usize) -> Result<Vec<Gallery>, Error
     let mut left = all.min(PICTURES);
     let each = room / left.max(1);
     let mut shown = Vec::new();
-    for Pictures { title, note, images } in galleries {
+    for Pictures { title, note, legend, images } in galleries {
         let mut pictures = Vec::new();
         for (name, pixels, lines) in images.into_iter().take(left) {
             // A name and what is said take some, too.
@@ -185,7 +185,7 @@ fn in_bytes(galleries: Vec<Pictures>, room: usize) -> Result<Vec<Gallery>, Error
             pictures.extend(picture.map(|uri| (name, uri, lines)));
         }
         left -= pictures.len();
-        shown.push(Gallery { title: title.to_owned(), note, pictures });
+        shown.push(Gallery { title: title.to_owned(), note, legend, pictures });
     }
     Ok(shown)
 }
@@ -223,7 +223,7 @@ mod tests {
         let pixels =
             Pixels { height: 300, width: 400, data: (0..360_000).map(|_| noise()).collect() };
         let images = vec![("a name".to_owned(), pixels, vec!["words".to_owned()]); 50];
-        let pictures = Pictures { title: "t", note: String::new(), images };
+        let pictures = Pictures { title: "t", note: String::new(), legend: Vec::new(), images };
         let shown = in_bytes(vec![pictures.clone(), pictures], BYTES).unwrap();
         let sizes: Vec<usize> =
             shown.iter().flat_map(|one| &one.pictures).map(|picture| picture.1.len()).collect();

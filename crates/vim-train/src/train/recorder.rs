@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use burn::tensor::Device;
 use serde::Serialize;
 use vim_data::{BadSample, Pixels, contact_sheet, encode_png};
-use vim_kernels::Implementation;
+use vim_kernels::{Implementation, POLYNOMIAL_LIMIT};
+use vim_model::VimConfig;
 use vim_run::checkpoint::{Content, PROVENANCE, Saver, Snapshot, Weights};
 use vim_run::metrics::{JsonlWriter, Picture, Prefix, ScoreKind, Scores, Sinks};
 use vim_run::signals::Stop;
@@ -348,6 +349,14 @@ pub(super) struct Lead<'a, T: Task> {
 }
 
 impl<T: Task> Trainer<'_, T> {
+    /// Records the unreadable images of all ranks, in the order of the steps and shards.
+    pub(super) fn record_bad(&mut self) -> Result<(), Error> {
+        let own = std::mem::take(&mut self.bad);
+        let mut all: Vec<BadSample> = share(&self.comm, &own)?.into_iter().flatten().collect();
+        all.sort_by_key(|bad| bad.batch);
+        self.records.bad(all)
+    }
+
     pub(super) fn newest_checkpoint(&mut self) -> String {
         // A save may be in flight; if it fails, an earlier checkpoint is the newest.
         if let Err(error) = self.wait_for_save() {
@@ -487,4 +496,16 @@ impl<T: Task> Trainer<'_, T> {
             folder: self.lead.as_ref().map_or_else(PathBuf::new, |lead| lead.run.path().to_owned()),
         })
     }
+}
+
+/// A warning of a polynomial method whose arguments, the `largest` so far, are beyond its range.
+pub(super) fn range_warning(model: &VimConfig, largest: f64) -> Option<String> {
+    (largest > POLYNOMIAL_LIMIT.into()).then(|| {
+        format!(
+            "|delta·A| reaches {largest:.1}; {} under series {} is a polynomial in it, whose input \
+             gain beyond 2 is wrong, and soon of the wrong sign (docs/discretizations.md)",
+            model.method_label(),
+            model.ssm.series
+        )
+    })
 }

@@ -51,6 +51,7 @@ pub(super) fn mistakes(split: &Split, path: &Path, plain: LoaderConfig) -> Resul
              model is surest of, as it sees them. Some may be labelled wrong.",
             said.images.len()
         ),
+        legend: Vec::new(),
         images: mistakes.into_iter().zip(pixels).map(image).collect(),
     })
 }

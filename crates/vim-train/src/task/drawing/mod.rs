@@ -25,7 +25,7 @@ pub(crate) struct Shown {
     /// Their slots of the batch.
     pub(crate) described: Vec<Described>,
     /// Whether their targets are inside of them: the last draw of each is drawn over.
-    pub(crate) is_dense: bool,
+    pub(crate) is_drawn: bool,
 }
 
 /// A row for each of the first `count` images of batch `number` of `loader`; `plain` is how
@@ -55,10 +55,11 @@ pub(crate) fn shown(
         objects::rows(split, &batch, &described, count)?
     } else {
         let before = evaluated(split, groups.iter().map(|group| group[0].index).collect(), plain)?;
-        let after = received(&batch, statistics)?;
+        let slots = groups.iter().map(|group| group.len()).sum();
+        let after = received(&ends(&batch, slots), statistics)?;
         rows(&described, &groups, before, after, split.class_names())
     };
-    Ok(Shown { rows, described: groups.concat(), is_dense: has_maps || has_objects })
+    Ok(Shown { rows, described: groups.concat(), is_drawn: has_maps || has_objects })
 }
 
 /// Images of the first training batch that a page shows.
@@ -70,11 +71,11 @@ pub(super) fn first_batch(
     plain: LoaderConfig,
     statistics: Statistics,
 ) -> Result<Pictures, Error> {
-    let Shown { rows, is_dense, .. } = shown(loader, 0, OF_BATCH, plain, statistics)?;
+    let Shown { rows, is_drawn, .. } = shown(loader, 0, OF_BATCH, plain, statistics)?;
     let image = |row: Row| {
         let own = row.draws.into_iter().flatten();
         // Of a crop and what is to be found in it, the latter.
-        let own = own.skip(usize::from(is_dense));
+        let own = own.skip(usize::from(is_drawn));
         own.map(move |(pixels, done)| (row.label.clone(), pixels, vec![done]))
     };
     Ok(Pictures {
@@ -82,6 +83,7 @@ pub(super) fn first_batch(
         note: "The first images of the first batch as the model received them: cropped, altered \
                and mixed as the configuration says."
             .to_owned(),
+        legend: Vec::new(),
         images: rows.into_iter().flat_map(image).take(OF_BATCH).collect(),
     })
 }
@@ -136,6 +138,25 @@ pub(super) fn evaluated(
     Ok(images)
 }
 
+/// The first and the last `count` images of a batch, which are each other's partners.
+fn ends(batch: &Batch, count: usize) -> Batch {
+    let (all, count) = (batch.len(), count.min(batch.len().div_ceil(2)));
+    let kept: Vec<usize> = (0..count).chain((all - count).max(count)..all).collect();
+    let bytes = 3 * batch.height * batch.width;
+    let pixels = kept.iter().flat_map(|slot| &batch.images[slot * bytes..][..bytes]);
+    let labels = kept.iter().map(|&slot| batch.labels[slot]).collect();
+    let size = [batch.height, batch.width];
+    let erased = batch
+        .erased
+        .iter()
+        .filter_map(|(slot, erased)| Some((kept.iter().position(|one| one == slot)?, *erased)));
+    Batch {
+        erased: erased.collect(),
+        mixed: kept.iter().filter_map(|&slot| batch.mixed.get(slot).copied()).collect(),
+        ..Batch::plain(pixels.copied().collect(), labels, size)
+    }
+}
+
 /// The model's input images, converted back to bytes.
 fn received(batch: &Batch, by: Statistics) -> Result<Vec<Pixels>, Error> {
     let device = Device::flex();
@@ -151,4 +172,31 @@ fn received(batch: &Batch, by: Statistics) -> Result<Vec<Pixels>, Error> {
         data: values.iter().map(|value| value.round().clamp(0.0, 255.0) as u8).collect(),
     };
     Ok(values.chunks_exact(3 * height * width).map(image).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use vim_data::{EraseBox, EraseFill, MixPlan, Region};
+
+    use super::*;
+
+    #[test]
+    fn the_ends_of_a_batch_are_received_as_in_the_whole() {
+        let by = Statistics::IMAGENET;
+        for (all, count) in [(6, 2), (6, 3), (5, 2), (5, 4), (1, 1)] {
+            let pixels: Vec<u8> = (0..all * 12).map(|at| (at * 37 % 251) as u8).collect();
+            let region = Region { top: 0, left: 0, height: 1, width: 2 };
+            let erased = EraseBox { region, fill: EraseFill::Constant };
+            let mut batch = Batch::plain(pixels, vec![0; all], [2, 2]);
+            batch.erased = vec![(0, erased), (all - 1, erased)];
+            if all.is_multiple_of(2) {
+                batch.mixed = vec![MixPlan::Mixup { lambda: 0.75 }; all];
+            }
+            let (whole, few) = (received(&batch, by), received(&ends(&batch, count), by));
+            let (whole, few) = (whole.unwrap(), few.unwrap());
+            let shown = count.min(all.div_ceil(2));
+            assert!(few.len() <= 2 * count, "{}", few.len());
+            assert_eq!(few[..shown], whole[..shown], "{count} of {all}");
+        }
+    }
 }

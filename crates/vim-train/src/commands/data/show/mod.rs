@@ -95,14 +95,14 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
         )));
     }
     let number = args.epoch * per_epoch + args.batch;
-    let Shown { rows, described, is_dense } =
+    let Shown { rows, described, is_drawn } =
         shown(&loader, number, args.count as usize, plain, statistics)?;
 
     let shorter = rows.first().map_or(CELL, |row| row.before.height.min(row.before.width));
     let factor = CELL.div_ceil(shorter);
     let picture = encode_png(&sheet(&rows, factor));
     let title = format!("Epoch {}, batch {}", args.epoch, args.batch);
-    let cropping = if is_dense {
+    let cropping = if is_drawn {
         format!("crops of {size} px, beside them what they show")
     } else {
         config.augment.cropping(batches::sides(size), splits.train.image_size())
