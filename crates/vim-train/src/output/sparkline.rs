@@ -1,7 +1,7 @@
 //! A curve in a line of text.
 
-/// Characters of a curve.
-const CURVE: usize = 60;
+/// Characters of a curve, which fits 80 columns with its ends.
+const CURVE: usize = 44;
 
 /// A curve with its first and last value.
 pub(crate) fn drawn(

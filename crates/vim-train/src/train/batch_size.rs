@@ -17,8 +17,8 @@ use crate::run_folder::{look, recorded_config};
 
 /// Most images that are tried: larger batches are a choice of their own.
 const MOST: usize = 1024;
-/// The first number that is tried, or the next one that can be.
-const FIRST: usize = 64;
+/// The second number that is tried, or the next one that can be.
+const SECOND: usize = 64;
 
 /// `config` with a number in the place of `"auto"`: that of the run's record, or as many images as
 /// fit. A rank has it from its supervisor.
@@ -171,11 +171,11 @@ fn largest(
 ) -> Result<usize, Error> {
     let most = (MOST / step).max(1);
     let (mut good, mut bad) = (0, most + 1);
-    let mut next = FIRST.div_ceil(step).min(most);
+    // The smallest first: what else is wrong, it says.
+    let mut next = 1;
     loop {
         match fits(next * step)? {
             Ok(()) => good = next,
-            // Half an answer is none: the smallest one says what is wrong.
             Err(Failed { code, why }) if next == 1 => {
                 let why = format!("train.batch_size: not even {step} images can be trained: {why}");
                 return Err(Error::with_code(code, why));
@@ -186,7 +186,8 @@ fn largest(
         if bad - good <= (good / 8).max(1) {
             break;
         }
-        next = if bad > most { (2 * good).min(most) } else { good.midpoint(bad) };
+        let larger = (2 * good).max(SECOND / step).min(most);
+        next = if bad > most { larger } else { good.midpoint(bad) };
     }
     let images = if bad > most { good } else { (good * 9).div_ceil(10) };
     Ok(images * step)
