@@ -38,6 +38,9 @@ pub const PREDICTIONS: &str = "predictions.csv";
 /// The tested model's scores of each class, in segmentation and detection.
 pub const PER_CLASS: &str = "per_class.csv";
 
+/// The page of a finished run.
+pub const RESULTS: &str = "results.html";
+
 /// The folder of the checkpoints of the run in `run`.
 pub fn checkpoints_in(run: &Path) -> PathBuf {
     run.join("checkpoints")
@@ -171,7 +174,12 @@ impl RunDir {
         }
     }
 
-    fn lock(path: &Path) -> Result<Arc<Lock>, RunError> {
+    /// Makes the folder `path`, and keeps other processes out of it until the lock is dropped.
+    ///
+    /// # Errors
+    ///
+    /// If another process uses it.
+    pub fn lock(path: &Path) -> Result<Arc<Lock>, RunError> {
         fs::create_dir_all(path).map_err(RunError::io("make", path))?;
         let file = path.join(LOCK);
         Lock::acquire(&file).map(Arc::new).map_err(|error| match error {

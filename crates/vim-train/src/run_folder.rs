@@ -10,16 +10,17 @@ use vim_run::{
 };
 use vim_slurm::submissions;
 
-use crate::config::{Config, Origin, dotted_values};
+use crate::config::{BatchSize, Config, Origin, dotted_values};
 use crate::error::Error;
 
 /// Keys that may differ on resume, because no result depends on them.
 ///
 /// An entry ending in a dot stands for a section. `run.name` is listed because the folder was found
 /// by it: another template that yields the same folder is the same name.
-const FREE_KEYS: [&str; 23] = [
+const FREE_KEYS: [&str; 24] = [
     "run.root",
     "run.name",
+    "run.page",
     "log.",
     "slurm.",
     "devices.threads",
@@ -203,6 +204,8 @@ fn differences(
     let differences = keys
         .into_iter()
         .filter(|key| !is_free(key) && recorded.get(*key) != now.get(*key))
+        // The record has the number that was sought.
+        .filter(|key| *key != "train.batch_size" || config.train.batch_size != BatchSize::Auto)
         .map(|key| {
             let show = |value: Option<&toml::Value>| {
                 value.map_or_else(|| "not set".to_owned(), toml::Value::to_string)

@@ -5,8 +5,8 @@ use std::fmt::Display;
 use vim_data::{AugmentPreset, MOST_THREADS, Recipe};
 
 use super::{
-    Backend, Config, ConfigError, EmaStatistics, Gpus, InitHead, Interval, LossKind, NonFinite,
-    OptimConfig, Part, Problem, ScheduleKind, TaskKind, TrainConfig,
+    Backend, BatchSize, Config, ConfigError, EmaStatistics, Gpus, InitHead, Interval, LossKind,
+    NonFinite, OptimConfig, Part, Problem, ScheduleKind, TaskKind, TrainConfig,
 };
 
 impl Config {
@@ -20,6 +20,7 @@ impl Config {
         self.check_task()?;
         self.run_name()?;
         self.check_train()?;
+        self.check_sought()?;
         self.check_optim()?;
         self.check_devices()?;
         periodic("checkpoint.every", self.checkpoint.every, true)?;
@@ -32,7 +33,9 @@ impl Config {
         if let Some(archive) = self.checkpoint.archive {
             periodic("checkpoint.archive", archive, true)?;
         }
-        periodic("log.every", self.log.every, false)?;
+        if let Some(every) = self.log.every {
+            periodic("log.every", every, false)?;
+        }
         self.slurm.check().map_err(ConfigError::of_slurm)
     }
 
@@ -71,15 +74,35 @@ impl Config {
         }
     }
 
+    /// Checks that a batch size that is to be sought can be.
+    fn check_sought(&self) -> Result<(), ConfigError> {
+        if self.train.batch_size != BatchSize::Auto {
+            return Ok(());
+        }
+        let conflict = |other: &str, reason: &str| {
+            let (value, other) = ("\"auto\"".to_owned(), other.to_owned());
+            let reason = reason.to_owned();
+            Err(ConfigError::new("train.batch_size", Problem::Conflict { value, other, reason }))
+        };
+        if self.sweep.is_some() {
+            return conflict("[sweep]", "its runs are compared at one batch size: write a number");
+        }
+        if self.run.name.contains("{train.batch_size}") {
+            let name = format!("run.name = {:?}", self.run.name);
+            return conflict(&name, "the run's folder has the number: name the run otherwise");
+        }
+        Ok(())
+    }
+
     fn check_train(&self) -> Result<(), ConfigError> {
         let train = &self.train;
         check(train.epochs >= 1, "train.epochs", train.epochs, "1 or more")?;
         if let Some(steps) = train.steps {
             check(steps >= 1, "train.steps", steps, "1 or more")?;
         }
-        check(train.batch_size >= 1, "train.batch_size", train.batch_size, "1 or more")?;
         share("train.label_smoothing", train.label_smoothing)?;
-        let (shards, images) = (train.shards(), train.batch_size);
+        let (shards, images) = (train.shards(), train.images());
+        check(images >= 1, "train.batch_size", images, "1 or more")?;
         let expected = format!("1 or more, and a divisor of train.batch_size = {images}");
         let divides = shards >= 1 && images.is_multiple_of(shards);
         check(divides, "train.shards", shards, expected)?;

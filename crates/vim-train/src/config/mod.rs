@@ -43,7 +43,7 @@ pub use sections::{
     NonFinite, OptimConfig, Optimizer, RunConfig, ScheduleKind, TrainConfig,
 };
 pub use task::TaskKind;
-pub use values::{Extends, Gpus, Interval, IntervalError, Version};
+pub use values::{BatchSize, Extends, Gpus, Interval, IntervalError, ResultsPage, Version};
 pub use versions::{OLDEST, VERSION};
 pub(crate) use versions::{canonical, meant_version, upgrade};
 

@@ -29,6 +29,8 @@ const FILL: (&str, &str) = ("augment.fill", "imagenet");
 const EMA_STATISTICS: (&str, &str) = ("train.ema_statistics", "model");
 /// Which parts version 2 read of folders of classes: records of a later one of such have the key.
 const PARTS: (&str, &str) = ("data.parts", "train_val");
+/// How often version 2 recorded a training; no result depends on it.
+const LOG_EVERY: (&str, &str) = ("log.every", "50st");
 
 /// From 1 to 2: held-out images have a seed of their own, and leave each class a training image;
 /// patches start as in the original, RandAugment fills with the mean that normalises, and running
@@ -55,8 +57,10 @@ fn as_version_1_did(table: &mut Table) {
     }
 }
 
-/// From 2 to 3: folders of classes may have three parts, or the training part alone.
+/// From 2 to 3: folders of classes may have three parts, or the training part alone, and short
+/// trainings are recorded more often.
 fn as_version_2_did(table: &mut Table) {
+    set_default(table, LOG_EVERY);
     let dataset = table.get("data").and_then(|data| data.get("dataset"));
     if dataset.and_then(Value::as_str) == Some(FOLDER) {
         set_default(table, PARTS);
@@ -113,7 +117,7 @@ pub(crate) fn canonical(mut values: BTreeMap<String, Value>) -> BTreeMap<String,
         values.remove(VAL_RULE);
         values.remove(VAL_SEED);
     }
-    for (key, old) in [PATCH_INIT, FILL, EMA_STATISTICS, PARTS] {
+    for (key, old) in [PATCH_INIT, FILL, EMA_STATISTICS, PARTS, LOG_EVERY] {
         if values.get(key).and_then(Value::as_str) == Some(old) {
             values.remove(key);
         }
@@ -151,7 +155,7 @@ mod tests {
     }
 
     /// What the step adds to every file.
-    const MODEL: &str = "model = { patch_init = \"truncated\" }";
+    const MODEL: &str = "model = { patch_init = \"truncated\" }\nlog = { every = \"50st\" }";
 
     #[test]
     fn version_1_held_images_out_by_the_runs_seed() {
@@ -185,27 +189,30 @@ mod tests {
         // What is written counts.
         let written = "task = \"segmentation\"\nmodel.patch_init = \"timm\"\n\
                        data.normalize = \"dataset\"\naugment.fill = \"dataset\"\n\
-                       train.ema = 0.9\ntrain.ema_statistics = \"averaged\"";
+                       train.ema = 0.9\ntrain.ema_statistics = \"averaged\"\n\
+                       log.every = \"1ep\"";
         same(&format!("version = 1\n{written}"), &format!("version = now\n{written}"));
         // A section that is none is left to the decoder.
-        same("version = 1\nmodel = 3", "version = now\nmodel = 3");
+        same("version = 1\nmodel = 3\nlog = 3", "version = now\nmodel = 3\nlog = 3");
     }
 
     #[test]
     fn version_2_tested_the_validation_part_of_folders() {
         let folder = "data = { dataset = \"folder\", path = \"x\"";
         let old = format!("version = 2\n{folder} }}");
-        same(&old, &format!("version = now\n{folder}, parts = \"train_val\" }}"));
+        let every = "log.every = \"50st\"";
+        same(&old, &format!("version = now\n{folder}, parts = \"train_val\" }}\n{every}"));
         let written = format!("{folder}, parts = \"train_test\" }}");
-        same(&format!("version = 2\n{written}"), &format!("version = now\n{written}"));
+        same(&format!("version = 2\n{written}"), &format!("version = now\n{written}\n{every}"));
         let imagenet = folder.replace("folder", "imagenet");
-        same(&format!("version = 2\n{imagenet} }}"), &format!("version = now\n{imagenet} }}"));
+        let now = format!("version = now\n{imagenet} }}\n{every}");
+        same(&format!("version = 2\n{imagenet} }}"), &now);
         let of = |text: &str| canonical(dotted_values(&Config::from_toml(text).unwrap()));
         let (old, open) = (of(&old), of(&format!("{folder} }}")));
         assert!(!old.contains_key("data.parts") && meant_version(&old) == 2);
         assert_eq!(open["data.parts"].as_str(), Some("auto"));
         assert_eq!(meant_version(&open), VERSION);
-        assert_eq!(of(&format!("{folder}, parts = \"train_val\" }}")), old);
+        assert_eq!(of(&format!("{folder}, parts = \"train_val\" }}\n{every}")), old);
     }
 
     #[test]

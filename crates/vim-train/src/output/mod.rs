@@ -5,6 +5,7 @@ pub(crate) mod coco;
 pub(crate) mod confusion;
 pub(crate) mod picture;
 pub mod progress;
+pub(crate) mod sparkline;
 pub mod summary;
 mod target;
 

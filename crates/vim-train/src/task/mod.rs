@@ -6,6 +6,7 @@ pub(crate) mod classes;
 pub mod classification;
 mod dense;
 pub mod detection;
+pub(crate) mod drawing;
 pub(crate) mod frame;
 mod init;
 pub(crate) mod kinds;
@@ -26,8 +27,8 @@ use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use vim_comm::Comm;
-use vim_data::BadSample;
-use vim_run::metrics::{Picture, ScoreKind, Scores};
+use vim_data::{BadSample, Pixels};
+use vim_run::metrics::{ScoreKind, Scores};
 use vim_run::signals::StopRequest;
 
 use crate::config::{Config, ConfigError};
@@ -186,14 +187,25 @@ pub trait Task: Sized {
         stop: &StopRequest,
     ) -> Result<Option<Evaluation>, Error>;
 
-    /// What `model` says of a few images of `split`, as pictures, if the task has some. A run shows
-    /// them in TensorBoard; rank 0 alone is asked.
+    /// A few images of `split` by their places, if the task draws: each beside what `model` says of
+    /// it and what is annotated. A run shows them in TensorBoard; rank 0 alone is asked.
     fn pictures(
         &self,
         _model: &Model<Self>,
         _split: EvalSplit,
         _device: &Device,
-    ) -> Result<Vec<Picture>, Error> {
+    ) -> Result<Vec<(usize, [Pixels; 3])>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// The pictures on the page of the run in the folder `run`, whose result is `model`; rank 0
+    /// alone is asked.
+    fn galleries(
+        &self,
+        _model: &Model<Self>,
+        _device: &Device,
+        _run: &Path,
+    ) -> Result<Vec<Pictures>, Error> {
         Ok(Vec::new())
     }
 
@@ -309,6 +321,19 @@ pub struct Tested {
     pub evaluation: Evaluation,
     /// The name of a file in the run's folder, and its rows in CSV: one for each image, or class.
     pub table: Option<(&'static str, Vec<u8>)>,
+}
+
+/// Pictures of a kind.
+#[derive(Clone, Debug)]
+pub struct Pictures {
+    /// What they are.
+    pub title: &'static str,
+    /// What to know of them.
+    pub note: String,
+    /// The classes and their colours, where these say what is what.
+    pub legend: Vec<(String, [u8; 3])>,
+    /// Each with its name, and what is to be said of it, line by line.
+    pub images: Vec<(String, Pixels, Vec<String>)>,
 }
 
 /// A task in words and numbers, for logs.

@@ -9,6 +9,7 @@ use vim_data::Stage;
 use vim_run::Found;
 
 use super::args::TrainArgs;
+use super::batch_size;
 use super::estimate::images_per_second;
 use super::setup::ResolvedRun;
 use crate::config::Config;
@@ -55,8 +56,8 @@ pub(super) struct Preview {
 
 /// Runs the checks of `train`, and prints the plan.
 pub(super) fn run<T: Task + 'static>(args: &TrainArgs, config: &Config) -> Result<(), Error> {
-    let shards = ShardCount::planned(args, config);
-    let mut config = config.clone();
+    let (mut config, sought) = batch_size::recorded_or_usual(args, config)?;
+    let shards = ShardCount::planned(args, &config);
     if shards.from == ShardsFrom::Record && shards.count > 1 {
         config.train.shards = Some(shards.count);
     }
@@ -67,6 +68,7 @@ pub(super) fn run<T: Task + 'static>(args: &TrainArgs, config: &Config) -> Resul
     here.data.stage = Stage::Off;
     let resolved = ResolvedRun::<T>::new(&here, args.fresh, &Rank::Only)?;
     let mut preview = resolved.preview(config, found, shards, args.steps)?;
+    preview.notes.extend(sought);
     if args.time {
         let is_here = args.nodes.is_none() && config.slurm.nodes < 2;
         let one = is_here && args.ranks.is_none() && device::gpus(&config.devices)?.is_empty();
@@ -129,7 +131,7 @@ impl<T: Task> ResolvedRun<T> {
             data,
             init,
             notes,
-            batch_size: config.train.batch_size,
+            batch_size: config.train.images(),
             accumulate: config.train.accumulate,
             shards: shards.count,
             shards_from: shards.from,
@@ -139,7 +141,7 @@ impl<T: Task> ResolvedRun<T> {
             stop_after,
             time: None,
             least_device_bytes: weights * copies,
-            loader_bytes: image_bytes * config.train.batch_size as u64 * batches,
+            loader_bytes: image_bytes * config.train.images() as u64 * batches,
             checkpoint_bytes: checkpoints_of(config, parameters),
             free_bytes: free_for(&folder),
             folder: folder.display().to_string(),

@@ -1,14 +1,17 @@
 //! The `train` command and its loop.
 
 mod args;
+mod batch_size;
 pub(crate) mod dry_run;
 pub mod environment;
 pub(crate) mod estimate;
 mod evaluation;
 mod follow;
+pub(crate) mod history;
 pub(crate) mod job_attempt;
 pub(crate) mod measure;
 pub mod optim;
+mod page;
 pub(crate) mod ranks;
 mod recorder;
 mod result;
@@ -24,8 +27,6 @@ use std::time::{Duration, Instant};
 use burn::tensor::Device;
 use vim_comm::Comm;
 use vim_data::BadSample;
-use vim_kernels::POLYNOMIAL_LIMIT;
-use vim_model::VimConfig;
 use vim_run::checkpoint::Window;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
@@ -37,13 +38,13 @@ use crate::fatal::{self, CrashGuard};
 use crate::output::progress::{Progress, Report};
 use crate::output::summary::summary;
 use crate::run_folder;
-use crate::task::{BatchStream, EvalSplit, Inputs, Model, Objective, Task, share};
+use crate::task::{BatchStream, EvalSplit, Inputs, Model, Objective, Task};
 pub use args::TrainArgs;
 use follow::{Start, follow};
 use job_attempt::JobAttempt;
 use ranks::{Rank, Role, ShardCount};
 pub use recorder::TrainError;
-use recorder::{Lead, Metric, Pace, Recorder};
+use recorder::{Lead, Metric, Pace, Recorder, range_warning};
 use result::{acknowledge, print_result, prints_score};
 use schedule::{Cadence, Schedule};
 use setup::ResolvedRun;
@@ -59,6 +60,7 @@ pub fn run<T: Task + 'static>(args: &TrainArgs) -> Result<(), Error> {
     if args.dry_run {
         return dry_run::run::<T>(args, &config);
     }
+    let config = batch_size::sought(args, config)?;
     let (role, shards, config) = Role::of(args, &config, &stop)?;
     let rank = match role {
         Role::Rank(rank) => rank,
@@ -103,6 +105,7 @@ fn work_as<T: Task>(
     let load = resolved.footprint;
     let guard = CrashGuard::over(run.clone(), log.clone(), load);
     let attempt = JobAttempt::new(&config.slurm, run.path(), &log, args.resume, args.led);
+    let mut ended = None;
     let work = || -> Result<Outcome, Error> {
         let mut trainer = Trainer::new(config, resolved, &run, &log, stop, &guard)?;
         if comm.size() > 1 {
@@ -124,6 +127,7 @@ fn work_as<T: Task>(
             of_run.test_score = None;
         }
         log.screen_line(summary(&of_run));
+        ended = result.is_ok().then_some(trainer);
         Ok((exit, result))
     };
     // Record every end, panics included: a missing `exit.json` means that the run is active.
@@ -150,6 +154,12 @@ fn work_as<T: Task>(
     }
     let tested = result?;
     written?;
+    if let Some(trainer) = ended
+        && page::is_wanted(config, args.steps, exit.reason)
+    {
+        guard.release();
+        trainer.write_page();
+    }
     if args.json || prints_score(args) {
         print_result::<T>(args.json, &exit, tested);
     }
@@ -165,7 +175,7 @@ struct Trainer<'a, T: Task> {
     device: Device,
     comm: Comm,
     /// What rank 0 alone has.
-    lead: Option<Lead<'a>>,
+    lead: Option<Lead<'a, T>>,
     log: &'a Log,
     guard: &'a CrashGuard,
     stop: StopRequest,
@@ -190,7 +200,7 @@ impl<T: Task> Trainer<'_, T> {
     fn train(&mut self, limit: Option<u64>) -> Result<Option<f64>, Error> {
         let pause = limit.map_or(u64::MAX, |limit| self.step().saturating_add(limit));
         let cadence = |interval| Cadence::new(interval, self.steps_per_epoch);
-        let mut log_due = cadence(self.config.log.every);
+        let mut log_due = cadence(self.config.log.every(self.steps_per_epoch, self.total_steps));
         let mut eval_due = cadence(self.config.train.eval_every);
         let mut save_due = cadence(self.config.checkpoint.every);
         let mut archive_due = self.config.checkpoint.archive.map(cadence);
@@ -343,14 +353,6 @@ impl<T: Task> Trainer<'_, T> {
         Some(Ok(DeviceBatch { shards, bad: batches.take_bad() }))
     }
 
-    /// Records the unreadable images of all ranks, in the order of the steps and shards.
-    fn record_bad(&mut self) -> Result<(), Error> {
-        let own = std::mem::take(&mut self.bad);
-        let mut all: Vec<BadSample> = share(&self.comm, &own)?.into_iter().flatten().collect();
-        all.sort_by_key(|bad| bad.batch);
-        self.records.bad(all)
-    }
-
     /// The gradient norm; `None` if the step is skipped, as `train.non_finite` may allow.
     fn check(&mut self, metrics: StepMetrics) -> Result<Option<f64>, Error> {
         let Some(fault) = metrics.fault() else { return Ok(Some(metrics.grad_norm)) };
@@ -374,18 +376,6 @@ impl<T: Task> Trainer<'_, T> {
         Err(TrainError::Diverged { step, what: format!("{what}{}", self.newest_checkpoint()) }
             .into())
     }
-}
-
-/// A warning of a polynomial method whose arguments, the `largest` so far, are beyond its range.
-fn range_warning(model: &VimConfig, largest: f64) -> Option<String> {
-    (largest > POLYNOMIAL_LIMIT.into()).then(|| {
-        format!(
-            "|delta·A| reaches {largest:.1}; {} under series {} is a polynomial in it, whose input \
-             gain beyond 2 is wrong, and soon of the wrong sign (docs/discretizations.md)",
-            model.method_label(),
-            model.ssm.series
-        )
-    })
 }
 
 /// This rank's shards of a batch on the device, and their unreadable images.

@@ -196,7 +196,7 @@ impl<'a, T: Task> Trainer<'a, T> {
         // 2. Files, and the first lines of the log.
         let counters = &train.counters;
         let (step, known) = (counters.step, &counters.metrics);
-        let records = Recorder::open(run, log, &device, config.train.batch_size, (step, known))?;
+        let records = Recorder::open(run, log, &device, config.train.images(), (step, known))?;
         run.sync()?;
         log.line(format!("run {}", run.path().display()));
         log.line(format!("device {on}, {}", config.train.precision));
@@ -259,6 +259,7 @@ impl<'a, T: Task> Trainer<'a, T> {
                 run,
                 saver: Saver::new(checkpoints),
                 record: record.map(|record| record.to_toml()),
+                tested: None,
             }),
             log,
             guard,

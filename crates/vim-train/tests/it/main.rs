@@ -36,6 +36,7 @@ mod rank_mistakes;
 mod rank_tools;
 mod ranks;
 mod recipe;
+mod results;
 mod resume;
 mod run_dir;
 mod runs;

@@ -8,8 +8,10 @@ pub mod predict;
 pub(crate) mod predictions;
 mod trained;
 mod weights;
+mod worst;
 
 use std::ops::Range;
+use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
 use vim_comm::Comm;
@@ -20,8 +22,8 @@ use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
 
 use super::{
-    Description, Draw, EvalSplit, Evaluation, InitWeights, Objective, Placement, Task, Tested,
-    absent, batches, known,
+    Description, Draw, EvalSplit, Evaluation, InitWeights, Objective, Pictures, Placement, Task,
+    Tested, absent, batches, drawing, known,
 };
 use crate::config::{Config, ConfigError, LossKind};
 use crate::error::Error;
@@ -345,6 +347,19 @@ impl Task for Classification {
         let Some(evaluation) = evaluation else { return Ok(None) };
         let table = Some((PREDICTIONS, predictions.shared(&self.comm)?.csv()?));
         Ok(Some(Tested { evaluation, table }))
+    }
+
+    fn galleries(
+        &self,
+        _model: &Vim,
+        _device: &Device,
+        run: &Path,
+    ) -> Result<Vec<Pictures>, Error> {
+        let config = &self.classifier.config;
+        let plain = batches::evaluation(config, config.model.image_size, &Comm::single());
+        let statistics = self.splits.train.statistics(config.data.normalize);
+        let worst = worst::mistakes(&self.splits.test, &run.join(PREDICTIONS), plain.clone())?;
+        Ok(vec![worst, drawing::first_batch(&self.loader, plain, statistics)?])
     }
 
     fn evaluation_batch(

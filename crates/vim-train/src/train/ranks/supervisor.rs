@@ -49,7 +49,7 @@ pub(super) fn is_of_another(error: &CommError) -> bool {
 }
 
 /// Ends this process when the process `parent`, which started it, ends.
-pub(super) fn end_with_parent(parent: u32) {
+pub(in crate::train) fn end_with_parent(parent: u32) {
     // Where that cannot be had, the supervisor ends its ranks wherever it can.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let now = getppid().map(|pid| pid.as_raw_nonzero().get());
@@ -112,6 +112,7 @@ impl Supervisor {
             shards,
             gpu,
             supervisor: process::id(),
+            images: Some(config.train.images()),
         });
         let members: Vec<Member> = members.collect();
         let rendezvous = members[0].rendezvous(config);

@@ -8,7 +8,7 @@ use vim_data::{
     Targets,
 };
 
-use super::page::Row;
+use super::Row;
 use super::pairs::framed;
 use crate::error::Error;
 
