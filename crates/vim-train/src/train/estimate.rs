@@ -9,7 +9,7 @@ use vim_comm::Comm;
 
 use super::state::TrainState;
 use super::step::Requests;
-use crate::config::Config;
+use crate::config::{BatchSize, Config};
 use crate::error::Error;
 use crate::task::{BatchStream, Objective, Task};
 
@@ -61,11 +61,11 @@ fn steps<T: Task>(
     limit: Duration,
     told: &Sender<Result<Timed, Error>>,
 ) -> Result<(), Error> {
-    let (whole, mut start) = (config.train.batch_size, None);
+    let (whole, mut start) = (config.train.images(), None);
     for batch in [FIRST.min(whole), whole] {
         let mut config = config.clone();
         if batch < whole {
-            config.train.batch_size = batch;
+            config.train.batch_size = BatchSize::Images(batch);
             (config.train.shards, config.train.accumulate) = (None, 1);
         }
         let task = T::open(&config, device, &Comm::single(), &[])?;

@@ -49,7 +49,6 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     args.plot.write(std::slice::from_ref(&run), std::slice::from_ref(&run.row.name))?;
     if args.json { print_json(&as_json(&run)) } else { print(&fitted(&text(&run), stdout())) }
 }
-}
 
 fn as_json(run: &Run) -> serde_json::Value {
     let history = &run.history;
