@@ -12,6 +12,7 @@ mod damaged_jpegs;
 mod decode;
 mod distributions;
 mod draws;
+mod exif;
 mod fixture;
 mod folders;
 mod golden;

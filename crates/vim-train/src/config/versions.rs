@@ -4,16 +4,17 @@
 use std::collections::BTreeMap;
 
 use toml::{Table, Value};
+use vim_data::DatasetKind;
 
 /// Version of the configuration format that this program writes, and of files that name none.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 /// The oldest version that this program reads.
 pub const OLDEST: u64 = 1;
 
 /// The steps from [`OLDEST`] to [`VERSION`], one from each version to the next: each writes, where
 /// a file says nothing, the keys that express what the older version meant.
-const STEPS: [fn(&mut Table); (VERSION - OLDEST) as usize] = [as_version_1_did];
+const STEPS: [fn(&mut Table); (VERSION - OLDEST) as usize] = [as_version_1_did, as_version_2_did];
 
 const VAL_FRACTION: &str = "data.val_fraction";
 const VAL_SEED: &str = "data.val_seed";
@@ -27,6 +28,8 @@ const PATCH_INIT: (&str, &str) = ("model.patch_init", "truncated");
 const FILL: (&str, &str) = ("augment.fill", "imagenet");
 /// Whose running statistics version 1 gave an average: likewise.
 const EMA_STATISTICS: (&str, &str) = ("train.ema_statistics", "model");
+/// How version 2 read images with label maps or objects: later records of such have the key.
+const EXIF: (&str, &str) = ("data.exif", "ignore");
 
 /// From 1 to 2: held-out images have a seed of their own, and leave each class a training image;
 /// patches start as in the original, RandAugment fills with the mean that normalises, and running
@@ -51,6 +54,20 @@ fn as_version_1_did(table: &mut Table) {
     if is_segmenter && table.get("train").is_some_and(|train| train.get("ema").is_some()) {
         set_default(table, EMA_STATISTICS);
     }
+}
+
+/// From 2 to 3: images with label maps or objects are turned as their EXIF orientation says.
+fn as_version_2_did(table: &mut Table) {
+    let dataset = table.get("data").and_then(|data| data.get("dataset"));
+    if dataset.is_some_and(is_dense) {
+        set_default(table, EXIF);
+    }
+}
+
+/// Whether this value of `data.dataset` is of files with label maps or objects.
+fn is_dense(dataset: &Value) -> bool {
+    let kind = dataset.clone().try_into::<DatasetKind>();
+    kind.is_ok_and(|kind| kind.has_pairs() || kind.has_objects())
 }
 
 /// Writes the value of a key in a section, unless there is one.
@@ -100,7 +117,7 @@ pub(crate) fn canonical(mut values: BTreeMap<String, Value>) -> BTreeMap<String,
         values.remove(VAL_RULE);
         values.remove(VAL_SEED);
     }
-    for (key, old) in [PATCH_INIT, FILL, EMA_STATISTICS] {
+    for (key, old) in [PATCH_INIT, FILL, EMA_STATISTICS, EXIF] {
         if values.get(key).and_then(Value::as_str) == Some(old) {
             values.remove(key);
         }
@@ -113,7 +130,12 @@ pub(crate) fn meant_version(values: &BTreeMap<String, Value>) -> u64 {
     let holds_out = values.get(VAL_FRACTION).is_some_and(holds_out);
     let is_old =
         (holds_out && !values.contains_key(VAL_SEED)) || !values.contains_key(PATCH_INIT.0);
-    if is_old { 1 } else { VERSION }
+    let is_dense = values.get("data.dataset").is_some_and(is_dense);
+    match (is_old, is_dense && !values.contains_key(EXIF.0)) {
+        (true, _) => 1,
+        (false, true) => 2,
+        (false, false) => VERSION,
+    }
 }
 
 #[cfg(test)]
@@ -128,6 +150,7 @@ mod tests {
     }
 
     fn same(text: &str, expected: &str) {
+        let expected = expected.replace("version = now", &format!("version = {VERSION}"));
         assert_eq!(upgraded(text), expected.parse().unwrap(), "{text}");
     }
 
@@ -140,7 +163,7 @@ mod tests {
             same(
                 &format!("version = 1\n{run}\ndata = {{ {fraction}{data} }}"),
                 &format!(
-                    "version = 2\n{MODEL}\n{run}\ndata = {{ {fraction}, val_seed = {seed}, \
+                    "version = now\n{MODEL}\n{run}\ndata = {{ {fraction}, val_seed = {seed}, \
                      val_rule = \"rounded\" }}"
                 ),
             );
@@ -152,24 +175,47 @@ mod tests {
 
     #[test]
     fn version_1_started_filled_and_averaged_otherwise() {
-        same("version = 1", &format!("version = 2\n{MODEL}"));
+        same("version = 1", &format!("version = now\n{MODEL}"));
         let dataset = "data.normalize = \"dataset\"\n";
         same(
             &format!("version = 1\n{dataset}"),
-            &format!("version = 2\n{MODEL}\n{dataset}augment.fill = \"imagenet\""),
+            &format!("version = now\n{MODEL}\n{dataset}augment.fill = \"imagenet\""),
         );
         let segmenter = "task = \"segmentation\"\ntrain = { ema = 0.9";
         same(
             &format!("version = 1\n{segmenter} }}"),
-            &format!("version = 2\n{MODEL}\n{segmenter}, ema_statistics = \"model\" }}"),
+            &format!("version = now\n{MODEL}\n{segmenter}, ema_statistics = \"model\" }}"),
         );
         // What is written counts.
         let written = "task = \"segmentation\"\nmodel.patch_init = \"timm\"\n\
                        data.normalize = \"dataset\"\naugment.fill = \"dataset\"\n\
                        train.ema = 0.9\ntrain.ema_statistics = \"averaged\"";
-        same(&format!("version = 1\n{written}"), &format!("version = 2\n{written}"));
+        same(&format!("version = 1\n{written}"), &format!("version = now\n{written}"));
         // A section that is none is left to the decoder.
-        same("version = 1\nmodel = 3", "version = 2\nmodel = 3");
+        same("version = 1\nmodel = 3", "version = now\nmodel = 3");
+    }
+
+    #[test]
+    fn version_2_turned_no_image() {
+        let of = |text: &str| canonical(dotted_values(&Config::from_toml(text).unwrap()));
+        for dataset in ["coco", "pairs", "ade20k"] {
+            let data = format!("data = {{ dataset = {dataset:?}, path = \"x\"");
+            let old = format!("version = 2\n{data} }}");
+            same(&old, &format!("version = now\n{data}, exif = \"ignore\" }}"));
+            let written = format!("{data}, exif = \"apply\" }}");
+            same(&format!("version = 2\n{written}"), &format!("version = now\n{written}"));
+            let (old, new) = (of(&old), of(&format!("{data} }}")));
+            assert!(!old.contains_key(EXIF.0) && meant_version(&old) == 2);
+            assert_eq!(new[EXIF.0].as_str(), Some("apply"));
+            assert_eq!(meant_version(&new), VERSION);
+            assert_eq!(of(&format!("{data}, exif = \"ignore\" }}")), old);
+        }
+        for dataset in ["cifar10", "imagenet", "shapes"] {
+            let data = format!("data = {{ dataset = {dataset:?}, path = \"x\" }}");
+            same(&format!("version = 2\n{data}"), &format!("version = now\n{data}"));
+            let new = of(&data);
+            assert!(!new.contains_key(EXIF.0) && meant_version(&new) == VERSION);
+        }
     }
 
     #[test]
@@ -184,12 +230,12 @@ mod tests {
             "data.normalize = \"dataset\"\naugment.auto_augment = \"\"",
             "task = \"segmentation\"\ntrain.epochs = 3",
         ] {
-            same(&format!("version = 1\n{rest}"), &format!("version = 2\n{MODEL}\n{rest}"));
+            same(&format!("version = 1\n{rest}"), &format!("version = now\n{MODEL}\n{rest}"));
         }
         for text in [
             "",
             "run.seed = 3\ndata.val_fraction = 0.1",
-            "version = 2\ndata = { val_fraction = 0.1, normalize = \"dataset\" }\ntrain.ema = 0.9",
+            "version = 3\ndata = { val_fraction = 0.1, normalize = \"dataset\" }\ntrain.ema = 0.9",
         ] {
             same(text, text);
         }
@@ -202,7 +248,7 @@ mod tests {
         let old = of("version = 1\nrun.seed = 3\ndata.val_fraction = 0.1");
         let new = |seed: u64, rule: &str, start: &str| {
             of(&format!(
-                "version = 2\nrun.seed = 3\nmodel.patch_init = {start:?}\n\
+                "version = 3\nrun.seed = 3\nmodel.patch_init = {start:?}\n\
                  data = {{ val_fraction = 0.1, val_seed = {seed}{rule} }}"
             ))
         };
@@ -217,7 +263,7 @@ mod tests {
             assert_ne!(mixed, old);
             assert_eq!(meant_version(&mixed), 1);
         }
-        let (old, new) = (of("version = 1\nrun.seed = 3"), of("version = 2\nrun.seed = 3"));
+        let (old, new) = (of("version = 1\nrun.seed = 3"), of("version = 3\nrun.seed = 3"));
         assert_ne!(old, new, "they start otherwise");
         assert_eq!((meant_version(&old), meant_version(&new)), (1, VERSION));
         assert!(!old.contains_key("model.patch_init"));

@@ -179,7 +179,7 @@ fn mistakes_in_a_file() {
         // The version.
         (
             "version = 0",
-            "x.toml:1:11: version: 0 is unknown, this vim-train reads versions 1 to 2: use the",
+            "x.toml:1:11: version: 0 is unknown, this vim-train reads versions 1 to 3: use the",
         ),
         // The name.
         (

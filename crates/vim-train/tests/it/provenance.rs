@@ -28,7 +28,7 @@ fn config_with(bench: &Bench, key: &str, value: &str) -> String {
     let base = fs::canonicalize(repository("configs/debug.toml")).unwrap();
     let (section, name) = key.split_once('.').unwrap();
     let value = value.parse::<f64>().map_or(format!("{value:?}"), |_| value.to_owned());
-    let text = format!("version = 2\nextends = {base:?}\n[{section}]\n{name} = {value}\n");
+    let text = format!("version = 3\nextends = {base:?}\n[{section}]\n{name} = {value}\n");
     fs::write(&path, text).unwrap();
     path.display().to_string()
 }
