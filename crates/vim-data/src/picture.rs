@@ -56,13 +56,13 @@ impl Pixels {
     }
 }
 
-/// Reads the image at `path` at the size `[height, width]`, rows of red, green and blue, as the
-/// evaluation of a classifier sees it: as it is stored, whatever its EXIF orientation.
+/// Reads the image at `path` at the size `[height, width]`, rows of red, green and blue, as
+/// evaluation sees it; turned as its EXIF orientation says if `exif` is to be applied.
 ///
 /// # Errors
 /// [`PictureError`] names the file.
-pub fn read_picture(path: &Path, size: [usize; 2]) -> Result<Vec<u8>, PictureError> {
-    let pixels = read_whole_picture(path, Exif::Ignore)?;
+pub fn read_picture(path: &Path, size: [usize; 2], exif: Exif) -> Result<Vec<u8>, PictureError> {
+    let pixels = read_whole_picture(path, exif)?;
     let mut seen = vec![0; 3 * size[0] * size[1]];
     EvalTransform::default().apply(&pixels, size, &mut seen);
     Ok(seen)

@@ -27,6 +27,8 @@ pub const METRICS: &str = "metrics.jsonl";
 pub const TIMING: &str = "timing.jsonl";
 /// How deep below `run.root` a run may be: names such as `sweep/zoh-s0` make folders.
 pub const MAX_DEPTH: usize = 4;
+/// The paths of the configuration, resolved and as given.
+pub const PATHS: &str = "paths.json";
 /// The weights that the run started from.
 pub const INIT: &str = "init.json";
 /// Names of the classes, by label.
@@ -248,6 +250,11 @@ impl RunDir {
     /// Records the weights that the run starts from.
     pub fn write_init(&self, init: &impl Serialize) -> Result<(), RunError> {
         write_json(&self.lock, &self.path, INIT, init)
+    }
+
+    /// Records the paths of the configuration.
+    pub fn write_paths(&self, paths: &impl Serialize) -> Result<(), RunError> {
+        write_json(&self.lock, &self.path, PATHS, paths)
     }
 
     /// Records the names of the classes, by label.

@@ -18,8 +18,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub use error::{Displaced, RunError};
 pub use folder::{
     CLASSES, CONFIG, ENVIRONMENT, EXIT, ExitReason, ExitRecord, Found, INIT, LOG, MAX_DEPTH,
-    METRICS, Opened, PER_CLASS, PREDICTIONS, RESULTS, Resume, RunDir, TIMING, checkpoints_in,
-    finished, move_aside, write_exit_in,
+    METRICS, Opened, PATHS, PER_CLASS, PREDICTIONS, RESULTS, Resume, RunDir, TIMING,
+    checkpoints_in, finished, move_aside, write_exit_in,
 };
 pub use lock::{Holder, LOCK, Lock, LockError, is_held};
 pub use log::Log;

@@ -10,7 +10,7 @@ use vim_run::{
 };
 use vim_slurm::submissions;
 
-use crate::config::{BatchSize, Config, Origin, dotted_values};
+use crate::config::{BatchSize, Config, Origin, RecordedPaths, dotted_values};
 use crate::error::Error;
 
 /// Keys that may differ on resume, because no result depends on them.
@@ -73,7 +73,11 @@ pub(crate) fn only_submitted(folder: &Path) -> bool {
 /// [`RunDir::open`] for the run of the effective `config`; the recorded configuration must match.
 pub fn open(config: &Config, resume: Resume, fresh: bool) -> Result<Opened, Error> {
     let check = |run: &Path| check_unchanged(run, config);
-    RunDir::open(config.run_folder()?, &config.to_toml(), resume, fresh, check)
+    let opened = RunDir::open(config.run_folder()?, &config.to_toml(), resume, fresh, check)?;
+    if let Opened::Run(run) = &opened {
+        run.write_paths(&RecordedPaths::of(config))?;
+    }
+    Ok(opened)
 }
 
 /// [`RunDir::look`] for the run of the effective `config`.
@@ -119,7 +123,8 @@ pub(crate) fn is_free(key: &str) -> bool {
 pub fn recorded_config(run: &Path) -> Result<Config, Error> {
     let path = run.join(CONFIG);
     let text = read_text(&path, InputKind::Script).map_err(Error::input(&path))?;
-    Config::from_toml(&text).map_err(|error| error.at(Origin::File { path, position: None }).into())
+    Config::from_record(&text, &RecordedPaths::beside(&path)?)
+        .map_err(|error| error.at(Origin::File { path, position: None }).into())
 }
 
 /// The class names that the run in `run` recorded, by label; none in runs of earlier versions.
@@ -193,24 +198,27 @@ fn differences(
     is_free: impl Fn(&str) -> bool,
 ) -> Result<Vec<String>, Error> {
     let recorded = recorded_config(run)?;
+    let paths = RecordedPaths::beside(&run.join(CONFIG))?;
     // Left open, the parts of the data are those that the run began with.
     let is_open = config.data.parts == Some(DataParts::Auto);
     let as_begun = recorded.data.parts.filter(|_| is_open).map(|parts| with_those(config, parts));
     let (recorded, now) =
         (dotted_values(&recorded), dotted_values(as_begun.as_ref().unwrap_or(config)));
+    let is_same = |key: &str| match (recorded.get(key), now.get(key)) {
+        // The record has the number that was sought.
+        _ if key == "train.batch_size" && config.train.batch_size == BatchSize::Auto => true,
+        (Some(recorded), Some(now)) => recorded == now || paths.are_one(key, recorded, now),
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    };
     let mut keys: Vec<&String> = recorded.keys().chain(now.keys()).collect();
     keys.sort();
     keys.dedup();
-    let differences = keys
-        .into_iter()
-        .filter(|key| !is_free(key) && recorded.get(*key) != now.get(*key))
-        // The record has the number that was sought.
-        .filter(|key| *key != "train.batch_size" || config.train.batch_size != BatchSize::Auto)
-        .map(|key| {
-            let show = |value: Option<&toml::Value>| {
-                value.map_or_else(|| "not set".to_owned(), toml::Value::to_string)
-            };
-            format!("{key} (recorded {}, now {})", show(recorded.get(key)), show(now.get(key)))
-        });
+    let differences = keys.into_iter().filter(|key| !is_free(key) && !is_same(key)).map(|key| {
+        let show = |value: Option<&toml::Value>| {
+            value.map_or_else(|| "not set".to_owned(), toml::Value::to_string)
+        };
+        format!("{key} (recorded {}, now {})", show(recorded.get(key)), show(now.get(key)))
+    });
     Ok(differences.collect())
 }

@@ -144,15 +144,19 @@ fn annotations_and_sizes_of_objects_are_known() {
     assert_eq!(bad(&coco_tree::open(zips.path()).unwrap()).map(|bad| bad.len()), [0, 0]);
 }
 
+/// EXIF data that say this orientation: a little-endian directory of one entry, tag 0x112, a short.
+pub(crate) fn exif(orientation: u8) -> Vec<u8> {
+    let exif = [b'I', b'I', 42, 0, 8, 0, 0, 0, 1, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, orientation, 0];
+    [&exif[..], &[0; 6]].concat()
+}
+
 /// The PNG with EXIF data that say this orientation.
-fn turned(file: &[u8], orientation: u8) -> Vec<u8> {
+pub(crate) fn turned(file: &[u8], orientation: u8) -> Vec<u8> {
     let mut reader = png::Decoder::new(std::io::Cursor::new(file)).read_info().unwrap();
     let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
     reader.next_frame(&mut pixels).unwrap();
     let mut info = reader.info().clone();
-    // One entry of a little-endian directory: tag 0x112, a short.
-    let exif = [b'I', b'I', 42, 0, 8, 0, 0, 0, 1, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, orientation, 0];
-    info.exif_metadata = Some([&exif[..], &[0; 6]].concat().into());
+    info.exif_metadata = Some(exif(orientation).into());
     let mut bytes = Vec::new();
     let encoder = png::Encoder::with_info(&mut bytes, info).unwrap();
     encoder.write_header().unwrap().write_image_data(&pixels).unwrap();

@@ -13,6 +13,7 @@ mod damaged_jpegs;
 mod decode;
 mod distributions;
 mod draws;
+mod exif;
 mod exports;
 mod fixture;
 mod folders;

@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 use toml_edit::{Document, Item, Key, TableLike};
-use vim_config::{EXTENDS, Layer, Lines, Location, caret, expand, layers, merge};
+use vim_config::{EXTENDS, Layer, Lines, Location, caret, layers, merge};
 use vim_data::{DatasetKind, Recipe};
 use vim_kernels::{KERNEL_VARIABLE, KernelChoice};
 use vim_model::VimConfig;
 
 use super::embedded::{self, is_embedded};
 use super::error::Located;
+use super::paths::{self, RecordedPaths};
 use super::print::{dotted, dotted_values, preset_of};
-use super::schema::{Node, check_names, path_keys};
+use super::schema::{Node, check_names};
 use super::versions::{self, OLDEST, VERSION, version_of};
 use super::{Config, ConfigError, Origin, Problem, TaskKind};
 
@@ -34,7 +35,8 @@ impl Config {
     /// it. A file that describes several runs is an error.
     ///
     /// The result is [effective](Self::effective): extended files are merged, and variables in
-    /// paths are filled in. `VIM_USE_CUDA_KERNEL` overrides the file's `ssm.scan`, `sets` override
+    /// paths are filled in; those of a run's record are found where they were then, else as they
+    /// were given. `VIM_USE_CUDA_KERNEL` overrides the file's `ssm.scan`, `sets` override
     /// both.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
         Ok(Loaded::run(path, sets)?.config)
@@ -66,8 +68,15 @@ impl Config {
         if !config.extends.is_empty() {
             return Err(ConfigError::new(EXTENDS, Problem::NoFolder));
         }
-        let table = text.parse::<Table>().map_err(|error| *syntax(&error).0)?;
-        Self::resolve(table)
+        Self::from_record(text, &RecordedPaths::default())
+    }
+
+    /// As [`Self::from_toml`], of what a run recorded: its paths are found as `recorded` says.
+    pub(crate) fn from_record(text: &str, recorded: &RecordedPaths) -> Result<Self, ConfigError> {
+        let mut table = text.parse::<Table>().map_err(|error| *syntax(&error).0)?;
+        paths::take(&mut table);
+        let given = recorded.find(&mut table, |_| false);
+        Ok(Self { given, ..Self::resolve(table)? })
     }
 
     /// The [effective](Self::effective) configuration of the `written` keys, of any version, over
@@ -170,8 +179,12 @@ impl Loaded {
             decode_table(&table).map_err(placed)?;
             written.check_versions(below, &table)?;
         }
-        fill_in_paths(&mut table, &written)?;
+        let mut given = paths::fill_in(&mut table, |error| written.place(error))?;
+        // A run's record, whose keys `--set` may override.
+        let is_set = |key: &str| matches!(written.places.get(key), Some((Origin::Set(_), _)));
+        given.extend(RecordedPaths::beside(path)?.find(&mut table, is_set));
         let config = Config::resolve(table.clone()).map_err(|error| written.place(error))?;
+        let config = Config { given, ..config };
         Ok(Self { origins: written.of_keys(&table, &config), config, written })
     }
 }
@@ -232,19 +245,6 @@ fn in_plain_words(message: &str) -> String {
 fn decode_table(table: &Table) -> Result<Config, ConfigError> {
     let text = toml::to_string(table).expect("invariant: a table has a TOML form");
     decode(&text).map_err(|(error, _)| *error)
-}
-
-/// Expands environment variables in path keys.
-fn fill_in_paths(table: &mut Table, written: &Written) -> Result<(), ConfigError> {
-    for key in path_keys() {
-        let mut names = key.split('.');
-        let section = names.next().and_then(|name| table.get_mut(name));
-        let item = section.and_then(|item| names.try_fold(item, |item, name| item.get_mut(name)));
-        let Some(Value::String(text)) = item else { continue };
-        *text = expand(text, |name| std::env::var(name).ok())
-            .map_err(|error| written.place(ConfigError::new(key, Problem::Variable(error))))?;
-    }
-    Ok(())
 }
 
 /// Splits `key=value`; a value that is not TOML is a string: `--set data.path=/x` needs no quotes.

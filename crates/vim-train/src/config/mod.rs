@@ -9,6 +9,7 @@ mod compared;
 mod embedded;
 mod error;
 mod load;
+mod paths;
 mod print;
 mod schema;
 mod sections;
@@ -16,6 +17,7 @@ mod task;
 mod values;
 mod versions;
 
+use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use schemars::JsonSchema;
@@ -34,6 +36,7 @@ pub(crate) use embedded::is_embedded;
 pub(crate) use error::nearest;
 pub use error::{ConfigError, Origin, Problem};
 pub use load::Loaded;
+pub(crate) use paths::RecordedPaths;
 pub use print::reference;
 pub(crate) use print::{dotted, dotted_values, in_toml};
 pub use schema::schema;
@@ -102,6 +105,9 @@ pub struct Config {
     /// With this section, the file describes many runs: `vim-train sweep`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sweep: Option<SweepConfig>,
+    /// Paths as they were given, by their keys, where variables or the home folder stood in them.
+    #[serde(skip)]
+    pub(crate) given: BTreeMap<String, String>,
 }
 
 impl Config {

@@ -81,7 +81,7 @@ impl Node {
     }
 
     /// Whether the key is the path of a file or folder.
-    fn is_path(self) -> bool {
+    pub(super) fn is_path(self) -> bool {
         self.resolved().get("format") == Some(&Value::from(PATH))
     }
 

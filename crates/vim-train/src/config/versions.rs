@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use toml::{Table, Value};
+use vim_data::DatasetKind;
 
 /// Version of the configuration format that this program writes, and of files that name none.
 pub const VERSION: u64 = 3;
@@ -31,6 +32,8 @@ const EMA_STATISTICS: (&str, &str) = ("train.ema_statistics", "model");
 const PARTS: (&str, &str) = ("data.parts", "train_val");
 /// How often version 2 recorded a training; no result depends on it.
 const LOG_EVERY: (&str, &str) = ("log.every", "50st");
+/// How version 2 read images with label maps or objects: later records of such have the key.
+const EXIF: (&str, &str) = ("data.exif", "ignore");
 
 /// From 1 to 2: held-out images have a seed of their own, and leave each class a training image;
 /// patches start as in the original, RandAugment fills with the mean that normalises, and running
@@ -57,18 +60,28 @@ fn as_version_1_did(table: &mut Table) {
     }
 }
 
-/// From 2 to 3: folders of classes may have three parts, or the training part alone, and short
-/// trainings are recorded more often.
+/// From 2 to 3: folders of classes may have three parts, or the training part alone; images with
+/// label maps or objects are turned as their EXIF orientation says; and short trainings are recorded
+/// more often.
 fn as_version_2_did(table: &mut Table) {
     set_default(table, LOG_EVERY);
-    let dataset = table.get("data").and_then(|data| data.get("dataset"));
-    if dataset.and_then(Value::as_str) == Some(FOLDER) {
+    let dataset = table.get("data").and_then(|data| data.get("dataset")).cloned();
+    if dataset.as_ref().and_then(Value::as_str) == Some(FOLDER) {
         set_default(table, PARTS);
+    }
+    if dataset.as_ref().is_some_and(is_dense) {
+        set_default(table, EXIF);
     }
 }
 
 /// The value of `data.dataset` that has parts.
 const FOLDER: &str = "folder";
+
+/// Whether this value of `data.dataset` is of files with label maps or objects.
+fn is_dense(dataset: &Value) -> bool {
+    let kind = dataset.clone().try_into::<DatasetKind>();
+    kind.is_ok_and(|kind| kind.has_pairs() || kind.has_objects())
+}
 
 /// Writes the value of a key in a section, unless there is one.
 fn set_default(table: &mut Table, (key, value): (&str, &str)) {
@@ -117,7 +130,7 @@ pub(crate) fn canonical(mut values: BTreeMap<String, Value>) -> BTreeMap<String,
         values.remove(VAL_RULE);
         values.remove(VAL_SEED);
     }
-    for (key, old) in [PATCH_INIT, FILL, EMA_STATISTICS, PARTS, LOG_EVERY] {
+    for (key, old) in [PATCH_INIT, FILL, EMA_STATISTICS, PARTS, EXIF, LOG_EVERY] {
         if values.get(key).and_then(Value::as_str) == Some(old) {
             values.remove(key);
         }
@@ -130,8 +143,11 @@ pub(crate) fn meant_version(values: &BTreeMap<String, Value>) -> u64 {
     let holds_out = values.get(VAL_FRACTION).is_some_and(holds_out);
     let is_old =
         (holds_out && !values.contains_key(VAL_SEED)) || !values.contains_key(PATCH_INIT.0);
-    let is_folder = values.get("data.dataset").and_then(Value::as_str) == Some(FOLDER);
-    match (is_old, is_folder && !values.contains_key(PARTS.0)) {
+    let dataset = values.get("data.dataset");
+    let lacks = |(key, _): (&str, &str)| !values.contains_key(key);
+    let is_folder = dataset.and_then(Value::as_str) == Some(FOLDER);
+    let is_second = (is_folder && lacks(PARTS)) || (dataset.is_some_and(is_dense) && lacks(EXIF));
+    match (is_old, is_second) {
         (true, _) => 1,
         (false, true) => 2,
         (false, false) => VERSION,
@@ -213,6 +229,32 @@ mod tests {
         assert_eq!(open["data.parts"].as_str(), Some("auto"));
         assert_eq!(meant_version(&open), VERSION);
         assert_eq!(of(&format!("{folder}, parts = \"train_val\" }}\n{every}")), old);
+    }
+
+    #[test]
+    fn version_2_turned_no_image() {
+        let of = |text: &str| canonical(dotted_values(&Config::from_toml(text).unwrap()));
+        for dataset in ["coco", "pairs", "ade20k"] {
+            let data = format!("data = {{ dataset = {dataset:?}, path = \"x\"");
+            let old = format!("version = 2\n{data} }}");
+            let every = "log.every = \"50st\"";
+            same(&old, &format!("version = now\n{data}, exif = \"ignore\" }}\n{every}"));
+            let written = format!("{data}, exif = \"apply\" }}");
+            let now = format!("version = now\n{written}\n{every}");
+            same(&format!("version = 2\n{written}"), &now);
+            let (old, new) = (of(&old), of(&format!("{data} }}")));
+            assert!(!old.contains_key(EXIF.0) && meant_version(&old) == 2);
+            assert_eq!(new[EXIF.0].as_str(), Some("apply"));
+            assert_eq!(meant_version(&new), VERSION);
+            assert_eq!(of(&format!("{data}, exif = \"ignore\" }}\n{every}")), old);
+        }
+        for dataset in ["cifar10", "imagenet", "shapes"] {
+            let data = format!("data = {{ dataset = {dataset:?}, path = \"x\" }}");
+            let now = format!("version = now\n{data}\nlog.every = \"50st\"");
+            same(&format!("version = 2\n{data}"), &now);
+            let new = of(&data);
+            assert!(!new.contains_key(EXIF.0) && meant_version(&new) == VERSION);
+        }
     }
 
     #[test]

@@ -6,7 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 use vim_data::{
-    AugmentPreset, DataConfig, DatasetKind, DenseRecipe, HoldOut, Normalize, Recipe, Split, Splits,
+    AugmentPreset, DataConfig, DatasetKind, DenseRecipe, Exif, HoldOut, Normalize, Recipe, Split,
+    Splits,
 };
 use vim_dense::SegmenterConfig;
 use vim_dense::detection::DetectorConfig;
@@ -55,6 +56,9 @@ pub struct RecordedImages {
     /// `augment.eval_crop_ratio`, where images have one size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_crop_ratio: Option<f64>,
+    /// `data.exif`, where a classifier's images are turned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exif: Option<Exif>,
     /// `[pairs]`, where they have label maps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pairs: Option<DenseRecipe>,
@@ -64,6 +68,7 @@ impl RecordedImages {
     /// Those of the effective `config`.
     fn of(config: &Config) -> Self {
         let statistics = config.data.statistics();
+        let is_classifier = config.heads() == (None, None);
         // The decimal number that the f32 was written as.
         let decimal = |value: f32| value.to_string().parse().unwrap_or(f64::from(value));
         Self {
@@ -71,8 +76,8 @@ impl RecordedImages {
             normalize: config.data.normalize,
             mean: statistics.mean.map(decimal),
             std: statistics.std.map(decimal),
-            eval_crop_ratio: (config.heads() == (None, None))
-                .then_some(config.augment.eval_crop_ratio),
+            eval_crop_ratio: is_classifier.then_some(config.augment.eval_crop_ratio),
+            exif: config.data.exif.filter(|_| is_classifier),
             pairs: config.pairs,
         }
     }
@@ -208,13 +213,13 @@ impl Recorded {
     /// A configuration that shows images to the model as its run did, if they are recorded and
     /// all of it is valid.
     pub fn config(&self) -> Option<Config> {
-        let RecordedImages { dataset, normalize, pairs, eval_crop_ratio, .. } = self.images?;
+        let RecordedImages { dataset, normalize, exif, pairs, eval_crop_ratio, .. } = self.images?;
         let none = Recipe::preset(AugmentPreset::None);
         let ratio = eval_crop_ratio.unwrap_or(none.eval_crop_ratio);
         let config = Config {
             model: self.vim(),
             ssm: self.ssm,
-            data: DataConfig { dataset, normalize, ..DataConfig::default() },
+            data: DataConfig { dataset, normalize, exif, ..DataConfig::default() },
             // Other tasks allow no other one, and only training has one.
             augment: Recipe { eval_crop_ratio: ratio, ..none },
             pairs,

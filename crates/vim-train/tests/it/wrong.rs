@@ -110,7 +110,7 @@ const WRONG: &[Row] = &[
     (
         &[("x.toml", "[data]\npath = \"${NOWHERE}/cifar\"\n")],
         SHOW,
-        "error: x.toml:2:8: data.path: the environment variable `NOWHERE` is not set: export it, or write a default, as in ${NOWHERE:-/some/folder}
+        "error: x.toml:2:8: data.path: the environment variable `NOWHERE` is not set: export it, or write a default, as in ${NOWHERE:-/some/folder}; a `$` itself is written `$$`
   |
 2 | path = \"${NOWHERE}/cifar\"
   |        ^^^^^^^^^^^^^^^^^^

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use vim_comm::Comm;
 use vim_data::mask_ops::{Rle, rle_to_string};
 use vim_data::{
-    FEDERATED, ImageObjects, LoaderConfig, PictureError, Pixels, Split, encode_png,
+    Exif, FEDERATED, ImageObjects, LoaderConfig, PictureError, Pixels, Split, encode_png,
     read_whole_picture,
 };
 use vim_dense::detection::{Detector, DetectorConfig};
@@ -91,7 +91,9 @@ impl NamedTask for Detection {
         let least = least.unwrap_or(if *json { 0.0 } else { SHOWN });
         Ok(move |paths: &[PathBuf]| {
             let TrainedDetector { model, classes, colours, viewer, device } = &trained;
-            let read: Vec<_> = paths.iter().map(|path| read_whole_picture(path)).collect();
+            // What is drawn and written lies over the picture as viewers show it.
+            let read = |path: &PathBuf| read_whole_picture(path, Exif::Apply);
+            let read: Vec<_> = paths.iter().map(read).collect();
             let images: Vec<&Pixels> = read.iter().flatten().collect();
             let seen = match images.is_empty() {
                 true => Vec::new(),

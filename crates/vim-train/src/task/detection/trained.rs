@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use vim_data::{Pixels, read_whole_picture};
+use vim_data::{Exif, Pixels, read_whole_picture};
 use vim_dense::detection::Detector;
 
 use super::inference::{Seen, Viewer};
@@ -42,7 +42,7 @@ impl TrainedDetector {
     ///
     /// [`PictureError`](vim_data::PictureError) names a file that cannot be read.
     pub fn detect(&self, path: impl AsRef<Path>) -> Result<Seen, Error> {
-        self.detect_pixels(&read_whole_picture(path.as_ref())?)
+        self.detect_pixels(&read_whole_picture(path.as_ref(), Exif::Apply)?)
     }
 
     /// [`Self::detect`] in an image of any size in memory.
