@@ -175,7 +175,7 @@ impl Results {
 
 impl Gallery {
     fn section(&self) -> String {
-        if self.pictures.is_empty() {
+        if self.pictures.is_empty() && self.note.is_empty() {
             return String::new();
         }
         let card = |(name, picture, lines): &(String, String, Vec<String>)| {

@@ -287,7 +287,7 @@ impl<O: DenseObjective> Task for DenseTask<O> {
         };
         let plain = batches::evaluation(config, config.model.image_size, &Comm::single());
         let statistics = self.splits.train.statistics(config.data.normalize);
-        Ok(vec![predictions, drawing::first_batch(&self.loader, plain, statistics)?])
+        Ok(vec![predictions, drawing::first_batch(&self.loader, plain, statistics)])
     }
 
     fn evaluation_batch(

@@ -324,7 +324,7 @@ pub struct Tested {
 }
 
 /// Pictures of a kind.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Pictures {
     /// What they are.
     pub title: &'static str,

@@ -152,3 +152,24 @@ fn a_batch_to_be_sought_needs_a_gpu_and_one_run() {
     // What only needs some number takes one.
     assert_code(&bench.eval("c", &set(&[auto])), 0);
 }
+
+/// On an emulated GPU no batch is too large for the memory, but an epoch is.
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_batch_is_sought_once() {
+    let bench = Bench::new();
+    let sets = ["train.batch_size=auto", "devices.backend=wgpu", "data.shapes.train=64"];
+    let begun = bench.train("a", &[&set(&sets)[..], &["--steps", "1"]].concat());
+    assert_says(&begun, 0, &["batch of 8: fits", "batch of 64: fits", "batch of 128: ", "note: "]);
+    assert!(bench.read("a", "config.toml").contains("batch_size = 64"));
+    let goes_on = bench.train("a", &[&set(&sets)[..], &["--resume", "auto"]].concat());
+    assert_code(&goes_on, 0);
+    assert!(!stderr(&goes_on).contains("batch of"), "{}", stderr(&goes_on));
+    // What else is wrong is said by the first trial, and leaves no run.
+    let missing = [&sets[..], &["train.init=/no/such"]].concat();
+    let refused = bench.train("b", &set(&missing));
+    assert!(!refused.status.success());
+    assert_parts(&stderr(&refused), &["error: ", "not even 8 images can be trained", "/no/such"]);
+    assert_eq!(stderr(&refused).matches("batch of").count(), 1);
+    assert!(!bench.folder("b").join("config.toml").exists());
+}

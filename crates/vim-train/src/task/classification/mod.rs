@@ -359,7 +359,7 @@ impl Task for Classification {
         let plain = batches::evaluation(config, config.model.image_size, &Comm::single());
         let statistics = self.splits.train.statistics(config.data.normalize);
         let worst = worst::mistakes(&self.splits.test, &run.join(PREDICTIONS), plain.clone())?;
-        Ok(vec![worst, drawing::first_batch(&self.loader, plain, statistics)?])
+        Ok(vec![worst, drawing::first_batch(&self.loader, plain, statistics)])
     }
 
     fn evaluation_batch(

@@ -30,10 +30,10 @@ pub(super) fn mistakes(split: &Split, path: &Path, plain: LoaderConfig) -> Resul
         |image: &Image| index(image) < dataset.len() && dataset.name(index(image)) == image.name;
     let mistakes: Vec<_> = mistakes.into_iter().filter(|(image, _, _)| known(image)).collect();
     let indices = mistakes.iter().map(|(image, _, _)| index(image)).collect();
-    let pixels = match mistakes.is_empty() {
-        true => Vec::new(),
-        false => drawing::evaluated(split, indices, plain)?,
-    };
+    if mistakes.is_empty() {
+        return Ok(Pictures::default());
+    }
+    let pixels = drawing::evaluated(split, indices, plain)?;
     let names = readable(split.class_names());
     let name = |class: u64| {
         let known = usize::try_from(class).ok().and_then(|class| names.get(class));
@@ -51,8 +51,8 @@ pub(super) fn mistakes(split: &Split, path: &Path, plain: LoaderConfig) -> Resul
              model is surest of, as it sees them. Some may be labelled wrong.",
             said.images.len()
         ),
-        legend: Vec::new(),
         images: mistakes.into_iter().zip(pixels).map(image).collect(),
+        ..Pictures::default()
     })
 }
 

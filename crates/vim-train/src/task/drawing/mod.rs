@@ -65,27 +65,29 @@ pub(crate) fn shown(
 /// Images of the first training batch that a page shows.
 const OF_BATCH: usize = 12;
 
-/// The first images of the first training batch, as training learns them.
+/// The first images of the first training batch, as training learns them; or why there are none,
+/// as where one of them cannot be read.
 pub(super) fn first_batch(
     loader: &Loader,
     plain: LoaderConfig,
     statistics: Statistics,
-) -> Result<Pictures, Error> {
-    let Shown { rows, is_drawn, .. } = shown(loader, 0, OF_BATCH, plain, statistics)?;
+) -> Pictures {
+    let title = "A training batch";
+    let pictures = |note, images| Pictures { title, note, images, ..Pictures::default() };
+    let Shown { rows, is_drawn, .. } = match shown(loader, 0, OF_BATCH, plain, statistics) {
+        Ok(shown) => shown,
+        Err(error) => return pictures(format!("It cannot be shown: {error}."), Vec::new()),
+    };
     let image = |row: Row| {
         let own = row.draws.into_iter().flatten();
         // Of a crop and what is to be found in it, the latter.
         let own = own.skip(usize::from(is_drawn));
         own.map(move |(pixels, done)| (row.label.clone(), pixels, vec![done]))
     };
-    Ok(Pictures {
-        title: "A training batch",
-        note: "The first images of the first batch as the model received them: cropped, altered \
-               and mixed as the configuration says."
-            .to_owned(),
-        legend: Vec::new(),
-        images: rows.into_iter().flat_map(image).take(OF_BATCH).collect(),
-    })
+    let note = "The first images of the first batch as the model received them: cropped, altered \
+                and mixed as the configuration says.";
+    let images = rows.into_iter().flat_map(image).take(OF_BATCH).collect();
+    pictures(note.to_owned(), images)
 }
 
 /// A row for each group of draws of one image; `before` has an image for each, `after` one for each
