@@ -137,7 +137,7 @@ mod tests {
         for orientation in 1..=8 {
             let file = tiff(orientation);
             let head = decoder.head(&file, true).unwrap();
-            assert_eq!((head.size(), u16::from(head.orientation)), ([2, 3], orientation));
+            assert_eq!((head.stored().size, u16::from(head.orientation)), ([2, 3], orientation));
             assert!(decoder.head(&file[..40], false).is_err(), "its directory is at the end");
         }
     }
