@@ -42,7 +42,7 @@ fn a_configuration_is_written_that_trains() {
     let text = fs::read_to_string(here.join("photos.toml")).unwrap();
     assert_parts(&text, &["# Found:     ", "# Time:      about ", "img/s as measured", "--init"]);
     let config = Config::load(&here.join("photos.toml"), &[]).unwrap();
-    assert_eq!((config.model.image_size.height, config.train.batch_size), (32, 8));
+    assert_eq!((config.model.image_size.height, config.train.images()), (32, 8));
     assert!(config.data.path.unwrap().is_absolute());
     // It is not written over.
     assert_says(&run(here, &["new", "photos"]), 73, &["photos.toml is there already"]);
