@@ -18,6 +18,7 @@ mod doctor;
 mod eval;
 mod eval_coco;
 mod events;
+mod exports;
 mod fatal;
 mod features;
 mod flags;
