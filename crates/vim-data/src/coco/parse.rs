@@ -64,11 +64,11 @@ struct ImageEntry {
     #[serde(default)]
     file_name: Text,
     #[serde(default)]
-    coco_url: Text,
+    coco_url: Perhaps<Text>,
     #[serde(default)]
-    neg_category_ids: Option<Vec<Whole<u64>>>,
+    neg_category_ids: Perhaps<Vec<Whole<u64>>>,
     #[serde(default)]
-    not_exhaustive_category_ids: Option<Vec<Whole<u64>>>,
+    not_exhaustive_category_ids: Perhaps<Vec<Whole<u64>>>,
     #[serde(default)]
     height: Whole<u32>,
     #[serde(default)]
@@ -77,8 +77,8 @@ struct ImageEntry {
 
 impl From<ImageEntry> for Image {
     fn from(entry: ImageEntry) -> Self {
-        let numbers = |list: Option<Vec<Whole<u64>>>| -> Vec<u64> {
-            list.unwrap_or_default().into_iter().map(|id| id.0).collect()
+        let numbers = |list: Perhaps<Vec<Whole<u64>>>| -> Vec<u64> {
+            list.0.into_iter().map(|id| id.0).collect()
         };
         // LVIS names the files by their addresses alone: a folder of COCO's and a file in it.
         let of_url = |url: &str| {
@@ -89,7 +89,7 @@ impl From<ImageEntry> for Image {
         Self {
             id: entry.id.0,
             file_name: match entry.file_name.0.is_empty() {
-                true => of_url(&entry.coco_url.0),
+                true => of_url(&entry.coco_url.0.0),
                 false => entry.file_name.0,
             },
             height: entry.height.0,
@@ -107,12 +107,12 @@ struct CategoryEntry {
     #[serde(default)]
     name: Text,
     #[serde(default)]
-    supercategory: Text,
+    supercategory: Perhaps<Text>,
 }
 
 impl From<CategoryEntry> for Category {
     fn from(CategoryEntry { id, name, supercategory }: CategoryEntry) -> Self {
-        let supercategory = Some(supercategory.0).filter(|name| !name.is_empty());
+        let supercategory = Some(supercategory.0.0).filter(|name| !name.is_empty());
         Self { id: id.0, name: name.0, supercategory, ..Self::default() }
     }
 }
@@ -149,6 +149,17 @@ impl From<AnnotationEntry> for Annotation {
             score: entry.score.map(|score| score.0),
             ..Self::default()
         }
+    }
+}
+
+/// What few files have; where it is of another form it is as if left out.
+#[derive(Default)]
+struct Perhaps<T>(T);
+
+impl<'de, T: DeserializeOwned + Default> Deserialize<'de> for Perhaps<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        Ok(Self(serde_json::from_value(value).unwrap_or_default()))
     }
 }
 

@@ -121,7 +121,7 @@ pub struct DataConfig {
     /// Share of the training set held out for validation, 0 ≤ share < 1. It decides which
     /// checkpoint is "best".
     pub val_fraction: f64,
-    /// `folder` without validation and test images: share of the training set held out for the
+    /// `folder`, `coco` and `yolo` without validation and test images: share of the training set held out for the
     /// test, 0 ≤ share < 1. Left out: that of `data.val_fraction`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_fraction: Option<f64>,
@@ -150,6 +150,7 @@ impl DataConfig {
         let test_fraction = match parts {
             Some(DataParts::Train) => Some(self.test_share()),
             Some(DataParts::Auto) => self.test_fraction,
+            None if self.dataset.has_objects() => self.test_fraction,
             Some(DataParts::TrainVal | DataParts::TrainTest | DataParts::TrainValTest) | None => {
                 None
             }

@@ -38,9 +38,7 @@ impl DataConfig {
             if !(share > 0.0 && self.val_fraction + share < 1.0) {
                 return invalid("data.test_fraction", value, BESIDE);
             }
-            if self.dataset != DatasetKind::Folder
-                || !matches!(parts, DataParts::Auto | DataParts::Train)
-            {
+            if !self.may_be_alone() || !matches!(parts, DataParts::Auto | DataParts::Train) {
                 return invalid("data.test_fraction", value, OWN_TEST);
             }
         }
@@ -62,6 +60,11 @@ impl DataConfig {
             }
             (_, HoldOut::Rounded | HoldOut::EachClass) => Ok(()),
         }
+    }
+
+    /// Whether the dataset may have training images alone, or test images beside validation images.
+    fn may_be_alone(&self) -> bool {
+        self.dataset == DatasetKind::Folder || self.dataset.has_objects()
     }
 
     fn invalid_fraction(&self, expected: &'static str) -> DataError {
@@ -96,7 +99,7 @@ pub(super) fn hold_out(splits: Splits, config: &DataConfig) -> Result<Splits, Da
         return Err(SourceError::NoPart { train, what: "test", advice }.into());
     }
     let has_val = config.val_fraction > 0.0;
-    if has_val && splits.val.is_some() && config.dataset == DatasetKind::Folder {
+    if has_val && splits.val.is_some() && config.may_be_alone() {
         return Err(config.invalid_fraction(OWN_VAL));
     }
     if !has_val && !is_alone {

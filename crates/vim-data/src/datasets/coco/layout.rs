@@ -105,7 +105,8 @@ pub(super) fn find(
         None => images_of(root, name, &annotations).ok_or_else(|| no_images(root, of, name))?,
     };
     let called = || images.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let folder = name.filter(|name| images.ends_with(name) || !images.is_dir());
+    let is_called = |name: &&str| images.ends_with(name) || !images.is_dir();
+    let folder = name.filter(|name| !name.is_empty() && is_called(name));
     let folder = folder.map_or_else(called, str::to_owned);
     Ok(Some(Found { images, folder, annotations }))
 }
@@ -190,7 +191,7 @@ fn no_annotations(root: &Path, of: PartOf) -> DataError {
     let expected = match of {
         PartOf::Train if root.join("data.yaml").is_file() || root.join("labels").is_dir() => {
             "data.dataset = \"yolo\"` for these files, and for COCO's \
-             `annotations/instances_train2017.json"
+             `annotations/instances_train2017.json` or `data.train_annotations"
         }
         PartOf::Train => {
             "annotations/instances_train2017.json`, `annotations_trainval2017.zip`, \
@@ -203,6 +204,11 @@ fn no_annotations(root: &Path, of: PartOf) -> DataError {
         }
     };
     missing(root, format!("{} annotations", of.noun()), expected)
+}
+
+/// No training part is there.
+pub(super) fn no_training(root: &Path) -> DataError {
+    no_annotations(root, PartOf::Train)
 }
 
 /// No validation part is there, and nothing is held out.

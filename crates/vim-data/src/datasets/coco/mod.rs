@@ -75,8 +75,7 @@ pub fn open_coco(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<Co
     let mut notes = Vec::new();
     let open = if config.dataset == DatasetKind::Yolo { of_labels } else { of_annotations };
     let [train, mut val, mut test] = open(root, config, env_paths, &mut notes)?;
-    let empty = || SourceError::Empty { path: root.to_owned(), found: String::new() };
-    let mut train = train.ok_or_else(empty)?;
+    let mut train = train.ok_or_else(|| layout::no_training(root))?;
     for other in val.iter_mut().chain(&mut test) {
         check_classes(&train, other)?;
         other.classes.clone_from(&train.classes);
@@ -95,7 +94,7 @@ pub fn open_coco(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<Co
 /// held out.
 fn open_parts(config: &DataConfig, env_paths: &EnvPaths) -> Result<Splits, DataError> {
     let sources = open_coco(config, env_paths)?;
-    if sources.val.is_none() && sources.test.is_none() && config.val_fraction == 0.0 {
+    if sources.val.is_none() && sources.test.is_none() && config.test_share() == 0.0 {
         return Err(layout::no_validation(config.required_path()?));
     }
     Ok(sources.into())
@@ -282,8 +281,9 @@ impl Coco {
         let all = self.entries.len();
         self.entries.retain(|(_, of_image)| of_image.objects.iter().any(|object| !object.crowd));
         if self.entries.is_empty() {
-            let (path, found) = (self.images.root().to_owned(), String::new());
-            return Err(SourceError::Empty { path, found }.into());
+            let file = Location { path: self.images.root().to_owned(), member: None };
+            let why = "no image has an object that can be learned from".to_owned();
+            return Err(SourceError::Coco { file, what: "annotations", why }.into());
         }
         let without = all - self.entries.len();
         Ok((without > 0).then(|| {
