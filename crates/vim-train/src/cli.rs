@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Command as Program, CommandFactory, Parser};
 
+use crate::args::check_homes;
 use crate::commands::Command;
 use crate::error::Error;
 use crate::fatal;
@@ -25,6 +26,7 @@ pub struct Cli {
 impl Cli {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Error> {
+        check_homes(std::env::args_os().skip(1))?;
         self.command.run(Self::command())
     }
 }
