@@ -9,6 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command as Program, CommandFactory, Parser};
 use vim_run::{broken_line, last_column};
 
+use crate::args::check_homes;
 use crate::commands::Command;
 use crate::config::key_named;
 use crate::error::Error;
@@ -29,6 +30,7 @@ pub struct Cli {
 impl Cli {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Error> {
+        check_homes(std::env::args_os().skip(1))?;
         self.command.run(Self::command())
     }
 }

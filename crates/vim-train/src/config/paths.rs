@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use vim_config::{ExpandError, escape, expand};
 use vim_data::{InputKind, read_input};
-use vim_run::{CONFIG, PATHS};
+use vim_run::{CONFIG, LOCK, PATHS};
 
 use super::print::dotted_values;
 use super::schema::path_keys;
@@ -54,7 +54,9 @@ impl RecordedPaths {
     /// files that no run recorded.
     pub(crate) fn beside(file: &Path) -> Result<Self, ConfigError> {
         let path = file.with_file_name(PATHS);
-        if file.file_name().is_none_or(|name| name != CONFIG) || !path.exists() {
+        let is_of_run = file.file_name().is_some_and(|name| name == CONFIG)
+            && file.with_file_name(LOCK).exists();
+        if !is_of_run || !path.exists() {
             return Ok(Self::default());
         }
         let parsed = read_input(&path, InputKind::Record)
@@ -79,7 +81,7 @@ impl RecordedPaths {
             let Some(text) = text_at(table, key) else { continue };
             // Else somebody has changed it since.
             let is_recorded =
-                *text == *resolved || text == given || all_of(given).as_ref() == Ok(text);
+                text == resolved || text == given || all_of(given).is_ok_and(|now| now == *text);
             if !is_recorded || is_written(key) || OUTPUTS.contains(&key.as_str()) {
                 continue;
             }

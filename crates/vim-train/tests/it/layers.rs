@@ -79,6 +79,17 @@ fn variables_are_filled_in_where_paths_are() {
 }
 
 #[test]
+fn no_word_of_the_command_line_makes_a_folder_called_tilde() {
+    let files = folder(&[("x.toml", "")]);
+    for words in [&["data", "show", "x.toml", "--out=~/a.png"][..], &["config", "~/x.toml"]] {
+        let word = words[words.len() - 1];
+        let expected = format!("error: `{word}`: the shell leaves this `~` as it is: write $HOME");
+        assert_says(&vim_train(files.path(), words).output().unwrap(), 2, &[&expected]);
+        assert!(!files.path().join("~").exists());
+    }
+}
+
+#[test]
 fn a_run_is_at_home_and_its_data_are_found_from_anywhere() {
     let files = folder(&[
         ("home/x", ""),
