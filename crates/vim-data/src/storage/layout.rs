@@ -210,7 +210,10 @@ fn same(path: PathBuf, first: &'static str, second: &'static str) -> DataError {
 fn no_part(train: &Path, what: &'static str) -> DataError {
     let advice = match what {
         VALIDATION => "set `data.val_path` to their folder or archive",
-        _ => "`data.parts` asks for them, and there is no `test` folder or archive",
+        _ => {
+            "`data.parts` asks for them, and there is no `test` folder or archive; `\"auto\"` takes \
+             the parts that are there"
+        }
     };
     SourceError::NoPart { train: train.to_owned(), what, advice }.into()
 }
