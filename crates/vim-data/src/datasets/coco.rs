@@ -13,7 +13,7 @@ use crate::error::{DataError, Location, SourceError, listed};
 use crate::input::InputKind;
 use crate::objects::{ImageObjects, LeftOut, ObjectClasses, ObjectError};
 use crate::statistics::Statistics;
-use crate::storage::heads::{Wanted, look};
+use crate::storage::heads::look;
 use crate::storage::images::Images;
 use crate::storage::layout::Part;
 use crate::storage::zips::read_entry;
@@ -105,7 +105,8 @@ pub fn open_coco(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<Co
 
 /// Something is not where the layout has it.
 fn missing(root: &Path, what: &str, expected: &'static str) -> DataError {
-    SourceError::NoHalf { path: root.to_owned(), what: what.to_owned(), expected }.into()
+    let (what, expected) = (what.to_owned(), expected.to_owned());
+    SourceError::NoHalf { path: root.to_owned(), what, expected }.into()
 }
 
 /// The images of the part `name`: a folder or a zip.
@@ -174,7 +175,7 @@ impl Coco {
         entries.sort_by_key(|&(place, _)| place);
         let tally = tally(&images, &entries);
         tally.check().map_err(|why| SourceError::Coco { file, what: "annotations", why })?;
-        let ClassList { names: classes, colours } = match ClassList::coco() {
+        let ClassList { names: classes, colours, .. } = match ClassList::coco() {
             known if known.names == names => known,
             _ => ClassList::of_names(names),
         };
@@ -263,13 +264,10 @@ impl Dataset for Coco {
 
     fn suspects(&self, workers: usize, watch: OnProgress<'_>) -> Result<Suspects, DataError> {
         let places: Vec<usize> = self.entries.iter().map(|&(place, _)| place).collect();
-        let wanted = Wanted { images: &self.images, places: &places, is_labels: false };
-        let (heads, notes) = look(&[wanted], workers, watch)?;
+        let (heads, notes) = look(&self.images, &places, workers, watch)?;
         let mut suspects = Suspects { notes, ..Suspects::default() };
         let known = self.images.known();
-        for (index, ((place, objects), head)) in
-            self.entries.iter().zip(heads.into_iter().flatten()).enumerate()
-        {
+        for (index, ((place, objects), head)) in self.entries.iter().zip(heads).enumerate() {
             let size = head.map(|head| head.size());
             let fits = Some(objects.size) == size;
             if !fits || known.bad.contains(&(*place as u32)) {
