@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use crate::decode::{Exif, Stored};
-use crate::dense::LabelRule;
+use crate::dense::{LabelRule, LabelTally};
 use crate::objects::{ImageObjects, ObjectClasses, ObjectError};
 use crate::{error::DataError, statistics::Statistics};
 
@@ -86,8 +86,8 @@ pub trait Dataset: Send + Sync {
     }
 
     /// What the headers of the files, the annotations and earlier verifications say of the images
-    /// before any of them is decoded. `workers` threads read the headers, once: they are kept with
-    /// the list of the files, if that can be written.
+    /// before any of them is decoded; label maps are read whole. `workers` threads do so, once: what
+    /// they see is kept with the list of the files, if that can be written.
     ///
     /// # Errors
     /// If a decoder cannot be set up.
@@ -126,6 +126,8 @@ pub struct LabelMaps {
     pub rule: LabelRule,
     /// Colour of each class in pictures, red, green and blue.
     pub colours: Vec<[u8; 3]>,
+    /// The value that a colour stands for in a map of colours; empty where such are not read.
+    pub by_colour: BTreeMap<[u8; 3], u8>,
 }
 
 /// What is known of images before they are decoded.
@@ -136,6 +138,9 @@ pub struct Suspects {
     /// Images whose pixels lie otherwise than they are to be seen, by their EXIF orientation, where
     /// that matters to what belongs to them.
     pub turned: BTreeMap<usize, Turned>,
+    /// What each label map holds, by image, `None` of one that cannot be read; empty where the
+    /// images have none, or they are not stored.
+    pub tallies: Vec<Option<LabelTally>>,
     /// What is odd about the looking itself, a line each.
     pub notes: Vec<String>,
 }

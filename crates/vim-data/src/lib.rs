@@ -65,14 +65,15 @@ pub use decode::{
 };
 pub use dense::{
     ClassList, ClassScore, Confusion, DensePlan, DenseRecipe, IGNORED, Inference, LONGEST_SIDE,
-    LabelMap, LabelRule, PairError, Photometric,
+    LabelMap, LabelRule, LabelTally, PairError, Photometric,
 };
 pub use error::{ClassError, ClassSide, DataError, Location, SourceError, StagingError};
 pub use golden::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, check_golden};
 pub use input::{InputKind, read_input, read_text, without_mark};
 pub use inspect::{
-    BadRule, ClassCount, Finding, KnownImages, ScanReport, Sides, VerifyOptions, VerifyReport,
-    scan, scan_objects, scan_pairs, verify, verify_objects, verify_pairs,
+    BadRule, ClassCount, ClassPixels, Finding, KnownImages, LabelCounts, ScanReport, Sides,
+    VerifyOptions, VerifyReport, scan, scan_objects, scan_pairs, verify, verify_objects,
+    verify_pairs,
 };
 pub use loader::{
     BadSample, BadTest, BadTrain, Batch, BatchBuffer, Batches, CpuAllocation, Described, Draw,

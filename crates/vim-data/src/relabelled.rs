@@ -63,6 +63,7 @@ impl Relabelled {
             Some(maps) => Some(LabelMaps {
                 rule: maps.rule.relabelled(&labels, recorded),
                 colours: colours(&maps.colours),
+                by_colour: maps.by_colour.clone(),
             }),
             None => None,
         };

@@ -56,11 +56,28 @@ pub struct DataConfig {
     #[schemars(extend("format" = "path"))]
     pub val_labels: Option<PathBuf>,
     /// `pairs`, `ade20k`, `yolo`: the names of the classes by label, one a line, and behind a tab
-    /// the colour of each as `#rrggbb`. Left out: `classes.txt` in `data.path`, or ADE20K's, or as
-    /// `data.yaml` has them.
+    /// the colour of each as `#rrggbb`; or CVAT's `labelmap.txt`. Left out: `classes.txt` or
+    /// `labelmap.txt` in `data.path`, or those of ADE20K, or of VOC, or as `data.yaml` has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub classes: Option<PathBuf>,
+    /// `pairs`, `ade20k`: name of the folder of images in `data.path`; the folders of the parts are
+    /// in it or above it (`photos/train`, `train/photos`), or `*` stands for their name
+    /// (`*_photos`). Left out: `images`, `img_dir`, `img` or `JPEGImages`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub images: Option<String>,
+    /// `pairs`, `ade20k`: name of the folder of label maps, likewise. Left out: `annotations`,
+    /// `labels`, `masks`, `ann_dir` or `SegmentationClass`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label_maps: Option<String>,
+    /// `pairs`, `ade20k`: what the file names of images end in, before the extension, and those of
+    /// their label maps do not, such as `_leftImg8bit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_suffix: Option<String>,
+    /// `pairs`, `ade20k`: what the file names of label maps end in, before the extension, and those
+    /// of their images do not, such as `_mask`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label_suffix: Option<String>,
     /// `pairs`, `ade20k`: whether 0 in a label map is no class but ignored, and the classes are
     /// numbered from 1. Left out: as in ADE20K for `ade20k`, and not so for `pairs`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -190,6 +207,10 @@ impl Default for DataConfig {
             val_path: None,
             val_labels: None,
             classes: None,
+            images: None,
+            label_maps: None,
+            image_suffix: None,
+            label_suffix: None,
             reduce_zero_label: None,
             exif: None,
             train_images: None,

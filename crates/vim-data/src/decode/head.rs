@@ -5,7 +5,6 @@ use std::io::Cursor;
 use image::ImageDecoder;
 use image::codecs::webp::WebPDecoder;
 use image::metadata::Orientation;
-use png::{BitDepth, ColorType};
 use zune_core::bytestream::ZCursor;
 use zune_jpeg::JpegDecoder;
 
@@ -18,8 +17,6 @@ pub(crate) struct Head {
     pub(crate) header: Header,
     /// How the pixels lie by the EXIF data, 1 to 8: 1 as they are to be seen, or nothing is said.
     pub(crate) orientation: u8,
-    /// Whether it is a grey PNG of 8 bits, as label maps are.
-    pub(crate) is_grey8: bool,
 }
 
 impl Head {
@@ -39,7 +36,7 @@ impl Decoder {
         let header = self.header(start)?;
         let kind = header.kind;
         shielded(kind, || {
-            let (mut exif, mut is_grey8) = (None, false);
+            let mut exif = None;
             match kind {
                 ImageKind::Jpeg => {
                     let mut decoder = JpegDecoder::new(ZCursor::new(start));
@@ -51,10 +48,7 @@ impl Decoder {
                 ImageKind::Png => {
                     let reader = png::Decoder::new(Cursor::new(start)).read_info();
                     let reader = reader.map_err(others::png_error)?;
-                    let info = reader.info();
-                    is_grey8 = (info.color_type, info.bit_depth)
-                        == (ColorType::Grayscale, BitDepth::Eight);
-                    exif = info.exif_metadata.as_ref().map(|exif| exif.to_vec());
+                    exif = reader.info().exif_metadata.as_ref().map(|exif| exif.to_vec());
                 }
                 // The data follow the image, and its flags say whether there are any.
                 ImageKind::WebP if !is_whole && has_exif(start) => {
@@ -72,7 +66,7 @@ impl Decoder {
                 false => exif.and_then(of_exif),
             };
             let orientation = orientation.map_or(1, Orientation::to_exif);
-            Ok(Head { header, orientation, is_grey8 })
+            Ok(Head { header, orientation })
         })
     }
 }
@@ -104,7 +98,7 @@ mod tests {
         let decoder = Decoder::new(DecodeLimits::default()).unwrap();
         let plain = include_bytes!("../../tests/golden/src0.jpg");
         let head = decoder.head(plain, true).unwrap();
-        assert_eq!((head.orientation, head.is_grey8), (1, false));
+        assert_eq!(head.orientation, 1);
         for orientation in 1..=8 {
             let turned = decoder.head(&jpeg(orientation, 0), true).unwrap();
             assert_eq!(turned, Head { orientation, ..head });

@@ -16,6 +16,7 @@ mod others;
 mod turbo;
 mod zune;
 
+use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
 
 use strum::VariantArray;
@@ -254,19 +255,21 @@ impl Decoder {
         self.decode_region(file, Some(wanted), into)
     }
 
-    /// Decodes a label map, a grey PNG of 8 bits, into `into`, a byte for each pixel; gives its
-    /// height and width.
+    /// Decodes a label map, a PNG that is grey or has a palette, or one of the colours `by_colour`,
+    /// into `into`, a byte for each pixel; gives its height and width.
     ///
     /// # Errors
-    /// As for [`Self::decode`], and if the file is of another kind.
-    pub(crate) fn decode_grey(
+    /// As for [`Self::decode`], and if the file is of another kind or has another colour.
+    pub(crate) fn decode_values(
         &mut self,
         file: &[u8],
+        by_colour: &BTreeMap<[u8; 3], u8>,
         into: &mut Vec<u8>,
     ) -> Result<[usize; 2], DecodeError> {
         let kind = self.header(file)?.kind;
+        let raw = &mut self.raw;
         match kind {
-            ImageKind::Png => shielded(kind, || others::decode_grey(file, into)),
+            ImageKind::Png => shielded(kind, || others::decode_values(file, by_colour, raw, into)),
             ImageKind::Jpeg
             | ImageKind::Bmp
             | ImageKind::Gif
@@ -400,8 +403,8 @@ pub enum DecodeError {
     },
     /// An image that is no label map.
     #[error(
-        "is a {found}, and a label map is a grey PNG of 8 bits whose values are the classes; \
-         convert it"
+        "is a {found}; a label map is a PNG, grey of 8 bits or with a palette, whose values are the \
+         classes, or one of their colours: docs/segmentation.md says how to convert it"
     )]
     NotLabels {
         /// What it is.
@@ -419,6 +422,15 @@ pub enum DecodeError {
         stored: [usize; 2],
         /// Height and width as seen.
         seen: [usize; 2],
+    },
+    /// A label map of colours with one that no class has.
+    #[error(
+        "has the colour #{:02x}{:02x}{:02x}, which the list of classes gives none; add it to the \
+         list, or make the map again", colour[0], colour[1], colour[2]
+    )]
+    LabelColour {
+        /// Red, green and blue.
+        colour: [u8; 3],
     },
     /// The decoder could not be set up.
     #[error("cannot be decoded: libjpeg-turbo could not be started ({why}); free some memory")]

@@ -1,5 +1,6 @@
 //! PNG by the `png` crate; BMP, GIF, WebP, TIFF and PNM by the `image` crate.
 
+use std::collections::BTreeMap;
 use std::io::Cursor;
 
 use image::metadata::Orientation;
@@ -58,25 +59,54 @@ pub(super) fn decode_png(
     Ok(())
 }
 
-/// Decodes a label map into `into`: a grey PNG of 8 bits, whose values are not changed. Gives its
-/// height and width.
+/// Decodes a label map into `into`, a byte for each pixel: the values of a grey PNG of 8 bits and
+/// the places in a palette as they are, colours as `by_colour` has them. Gives its height and
+/// width.
 ///
-/// Other PNGs are refused: their values may be places in a palette, or of another scale.
-pub(super) fn decode_grey(file: &[u8], into: &mut Vec<u8>) -> Result<[usize; 2], DecodeError> {
+/// Other PNGs are refused: their values are of another scale.
+pub(super) fn decode_values(
+    file: &[u8],
+    by_colour: &BTreeMap<[u8; 3], u8>,
+    raw: &mut Vec<u8>,
+    into: &mut Vec<u8>,
+) -> Result<[usize; 2], DecodeError> {
     let mut reader = png_decoder(file).read_info().map_err(png_error)?;
     let info = reader.info();
-    let (color, bits) = (info.color_type, info.bit_depth as u8);
+    let (color, bits) = (info.color_type, usize::from(info.bit_depth as u8));
     let size = [info.height as usize, info.width as usize];
+    into.resize(size[0] * size[1], 0);
     let found = match (color, bits) {
-        (ColorType::Grayscale, 8) => {
-            into.resize(size[0] * size[1], 0);
+        (ColorType::Grayscale | ColorType::Indexed, 8) => {
             reader.next_frame(into).map_err(png_error)?;
             return Ok(size);
         }
+        (ColorType::Indexed, _) => {
+            let line = (size[1] * bits).div_ceil(8);
+            raw.resize(size[0] * line, 0);
+            reader.next_frame(raw).map_err(png_error)?;
+            for (to, from) in into.chunks_exact_mut(size[1]).zip(raw.chunks_exact(line)) {
+                for (at, value) in to.iter_mut().enumerate() {
+                    let first = at * bits; // from the byte's highest bit down
+                    *value = from[first / 8] << (first % 8) >> (8 - bits);
+                }
+            }
+            return Ok(size);
+        }
+        (ColorType::Rgb | ColorType::Rgba, 8) if !by_colour.is_empty() => {
+            raw.resize(color.samples() * into.len(), 0);
+            reader.next_frame(raw).map_err(png_error)?;
+            for (value, pixel) in into.iter_mut().zip(raw.chunks_exact(color.samples())) {
+                let colour = [pixel[0], pixel[1], pixel[2]];
+                *value = *by_colour.get(&colour).ok_or(DecodeError::LabelColour { colour })?;
+            }
+            return Ok(size);
+        }
         (ColorType::Grayscale, _) => format!("grey PNG of {bits} bits"),
-        (ColorType::Indexed, _) => "PNG with a palette".to_owned(),
         (ColorType::GrayscaleAlpha, _) => "grey PNG with transparency".to_owned(),
-        (ColorType::Rgb | ColorType::Rgba, _) => "PNG of colours".to_owned(),
+        (ColorType::Rgb | ColorType::Rgba, 16) => "PNG of colours of 16 bits".to_owned(),
+        (ColorType::Rgb | ColorType::Rgba, _) => {
+            "PNG of colours, and no list gives each class its own".to_owned()
+        }
     };
     Err(DecodeError::NotLabels { found })
 }

@@ -210,15 +210,11 @@ pub enum SourceError {
         /// Images or label maps, and of which part.
         what: String,
         /// The usual name of the folder.
-        expected: &'static str,
+        expected: String,
     },
 
     /// An image without a label map, or the other way round.
-    #[error(
-        "pair {file} with its {missing}: none has its name in `{}`; unpack or download the data \
-         again, or remove the file",
-        path.display()
-    )]
+    #[error("pair {file} with its {missing}: none has its name in `{}`; {advice}", path.display())]
     Unpaired {
         /// The file that is alone.
         file: Location,
@@ -226,6 +222,27 @@ pub enum SourceError {
         missing: &'static str,
         /// Where that was looked for.
         path: PathBuf,
+        /// What to do.
+        advice: String,
+    },
+
+    /// An image with several label maps, or the other way round.
+    #[error(
+        "pair {file} with its label map: several images or label maps have its name; give each \
+         pair a name of its own"
+    )]
+    PairedTwice {
+        /// One of them.
+        file: Location,
+    },
+
+    /// A list of images that cannot be used.
+    #[error("use the list of images {file}: {why}")]
+    ImageList {
+        /// The list.
+        file: Location,
+        /// What is wrong with it.
+        why: String,
     },
 
     /// A list of classes that cannot be used.

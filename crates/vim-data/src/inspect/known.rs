@@ -1,12 +1,13 @@
 //! What is known of images before the first of them is trained or evaluated on: by the headers of
-//! their files, their annotations, and earlier verifications.
+//! their files, their annotations and label maps, and earlier verifications.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::Finding;
-use crate::dataset::{Dataset, OnProgress, Sample, Turned};
+use super::labels::LabelCounts;
+use crate::dataset::{Dataset, OnProgress, Sample, Suspects, Turned};
 use crate::decode::{DecodeLimits, Decoder, Exif};
 use crate::dense::{LabelMap, PairError};
 use crate::error::DataError;
@@ -32,6 +33,8 @@ pub struct KnownImages {
     pub bad: Vec<Finding>,
     /// What is to be said of them beside that, a line each.
     pub notes: Vec<String>,
+    /// What their label maps hold, if they have some.
+    pub labels: Option<LabelCounts>,
 }
 
 /// What becomes of bad images, and where.
@@ -94,11 +97,9 @@ impl KnownImages {
             .iter()
             .zip(checked)
             .filter_map(|(&index, checked)| Some(Finding::of(dataset, index, checked.err()?)));
-        let (bad, mut notes) = (bad.collect(), found.notes);
-        let turned = indices.iter().filter_map(|index| found.turned.get_key_value(index));
-        let turned = turned.map(|(&index, &turned)| (index, turned)).collect();
-        notes.extend(turned_note(dataset, &turned, what, indices.len()));
-        Ok(Self { what: what.to_owned(), images: indices.len(), bad, notes })
+        let bad = bad.collect();
+        let (labels, notes) = said(dataset, &indices, found, what);
+        Ok(Self { what: what.to_owned(), images: indices.len(), bad, notes, labels })
     }
 
     /// Everything that is to be said before training or an evaluation begins, a line each.
@@ -106,7 +107,7 @@ impl KnownImages {
     /// # Errors
     /// If that would end, sooner or later, for the images known to be bad.
     pub fn check(self, rule: BadRule) -> Result<Vec<String>, DataError> {
-        let Self { what, images, bad, mut notes } = self;
+        let Self { what, images, bad, mut notes, labels: _ } = self;
         let Some(first) = bad.first() else { return Ok(notes) };
         let count = bad.len();
         let draws_all = |draws: u64| draws >= images as u64;
@@ -137,6 +138,25 @@ impl KnownImages {
         let (name, reason) = (first.name.clone(), first.what.clone());
         Err(DataError::KnownBad { count, images, what, name, reason, advice })
     }
+}
+
+/// What the label maps of the images `indices`, called `what`, hold, and what is to be said of them
+/// beside those that are bad, by what was `found` in the dataset.
+pub(super) fn said(
+    dataset: &dyn Dataset,
+    indices: &[usize],
+    found: Suspects,
+    what: &str,
+) -> (Option<LabelCounts>, Vec<String>) {
+    let mut notes = found.notes;
+    let turned = indices.iter().filter_map(|index| found.turned.get_key_value(index));
+    let turned = turned.map(|(&index, &turned)| (index, turned)).collect();
+    notes.extend(turned_note(dataset, &turned, what, indices.len()));
+    let labels = LabelCounts::of(dataset, indices, &found.tallies);
+    let unknown = dataset.absent_classes().iter().map(|&class| class as usize);
+    let unknown: Vec<String> = unknown.map(|class| dataset.class_names()[class].clone()).collect();
+    notes.extend(labels.iter().flat_map(|labels| labels.notes(what, &unknown)));
+    (labels, notes)
 }
 
 /// What is to be said of the images that have an EXIF orientation, among `images` called `what`.

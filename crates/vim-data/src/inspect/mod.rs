@@ -2,6 +2,7 @@
 //! [`verify`](verify()) decodes them, and [`KnownImages`] is what is known before that.
 
 mod known;
+mod labels;
 mod objects;
 mod pairs;
 mod scan;
@@ -13,6 +14,7 @@ use crate::dataset::Dataset;
 use crate::storage::images::Images;
 
 pub use known::{BadRule, KnownImages};
+pub use labels::{ClassPixels, LabelCounts};
 pub use objects::{scan_objects, verify_objects};
 pub use pairs::{scan_pairs, verify_pairs};
 pub use scan::{ClassCount, ScanReport, Sides, scan};

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::Finding;
 use super::known::{KnownImages, turned_note};
+use super::labels::LabelCounts;
 use crate::dataset::{Dataset, Fingerprint, OnProgress, Turned};
 use crate::decode::{DecodeLimits, Decoder, Exif, Head, Header, ImageKind};
 use crate::error::{DataError, SourceError};
@@ -22,7 +23,7 @@ pub struct ScanReport {
     pub path: PathBuf,
     /// Number of images.
     pub images: usize,
-    /// Number of classes.
+    /// Number of classes; 0 of files of label maps.
     pub classes: usize,
     /// Identifies the images, their order and their labels.
     pub fingerprint: Fingerprint,
@@ -44,6 +45,9 @@ pub struct ScanReport {
     /// What else is to be said of them, a line each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// What the label maps of images hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<LabelCounts>,
 }
 
 impl ScanReport {
@@ -58,7 +62,7 @@ impl ScanReport {
 }
 
 /// A class and its number of images.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClassCount {
     /// Its name.
     pub class: String,
@@ -87,26 +91,29 @@ pub fn scan(
     workers: usize,
     watch: OnProgress<'_>,
 ) -> Result<ScanReport, DataError> {
-    let (mut report, turned) = scan_files(images, workers, watch)?;
+    let all: Vec<usize> = (0..images.len()).collect();
+    let (mut report, turned) = scan_places(images, &all, workers, watch)?;
     report.notes.extend(turned_note(images, &turned, "images", images.len()));
     Ok(report)
 }
 
-/// As [`scan`], without the note: gives the images that have an EXIF orientation in its place.
-pub(super) fn scan_files(
+/// As [`scan`], of the images at `places` alone, and without the note: gives those that have an EXIF
+/// orientation in its place.
+pub(super) fn scan_places(
     images: &Images,
+    places: &[usize],
     workers: usize,
     watch: OnProgress<'_>,
 ) -> Result<(ScanReport, BTreeMap<usize, Turned>), DataError> {
     let start = || Ok((Decoder::new(DecodeLimits::default())?, Vec::new()));
-    let count = ProgressCounter::new(images.len(), watch);
-    let heads = for_each(0..images.len(), workers, &count, &start, &|(decoder, file), index| {
-        examine(decoder, file, images, index)
+    let count = ProgressCounter::new(places.len(), watch);
+    let heads = for_each(0..places.len(), workers, &count, &start, &|(decoder, file), at| {
+        examine(decoder, file, images, places[at])
     })?;
 
     let mut report = ScanReport {
         path: images.root().to_owned(),
-        images: images.len(),
+        images: places.len(),
         classes: images.num_classes(),
         fingerprint: images.fingerprint(),
         bytes: count.bytes(),
@@ -117,9 +124,10 @@ pub(super) fn scan_files(
         kinds: BTreeMap::new(),
         odd: Vec::new(),
         notes: Vec::new(),
+        labels: None,
     };
     let mut turned = BTreeMap::new();
-    for (index, head) in heads.iter().enumerate() {
+    for (&index, head) in places.iter().zip(&heads) {
         let (kind, odd) = match head {
             Ok(Head { header, orientation, .. }) => {
                 let decided = match images.exif() {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::{fs::File, os::unix::fs::FileExt};
 
-use super::index::{Extent, Facts, Index, IndexEntry, Known, Verdict, base_name};
+use super::halves;
+use super::index::{Extent, Facts, FileStamp, Index, IndexEntry, Known, Verdict, base_name};
 use super::staging::{Staged, Staging};
 use super::zips::Zipped;
 use super::{cache::CachedIndex, layout::Part};
@@ -114,6 +115,28 @@ impl Images {
     /// Name of the file alone, as the source has it.
     pub fn file_name(&self, index: usize) -> &str {
         base_name(self.cached.index.name(index))
+    }
+
+    /// Path of the file below the folder that is listed.
+    pub(crate) fn inside(&self, index: usize) -> String {
+        let Location { path, member } = self.location(index);
+        match (member, &self.cached.part) {
+            (Some(member), Part::Half { folders, .. }) => {
+                halves::inside(&member, folders).unwrap_or(&member).to_owned()
+            }
+            (Some(member), _) => member,
+            (None, _) => {
+                path.strip_prefix(self.root()).unwrap_or(&path).to_string_lossy().into_owned()
+            }
+        }
+    }
+
+    /// The state of the file, which differs after it has been written to. What changes in an
+    /// archive changes the archive, whose index is then made anew.
+    pub(crate) fn state(&self, index: usize) -> String {
+        let Location { path, member } = self.location(index);
+        let of_file = || FileStamp::of(&path).map_or_else(|_| String::new(), |stamp| stamp.hash());
+        member.map_or_else(of_file, |_| String::new())
     }
 
     /// Length of the file in bytes, if the index has it; the listing of a folder has none.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::zips::Zipped;
 use crate::decode::{Head, Header, ImageKind};
+use crate::dense::LabelTally;
 use crate::error::{DataError, Location, SourceError};
 
 /// The images of one part of a dataset, ordered by class and name.
@@ -75,6 +76,10 @@ pub(crate) struct Known {
     /// What the head of each file says; `None` where none was looked at or could be read. Empty if
     /// none was looked at.
     pub(crate) heads: Vec<Option<Head>>,
+    /// What each file holds as a label map, and the state that it then was in; likewise.
+    pub(crate) tallies: Vec<Option<(String, LabelTally)>>,
+    /// The values that colours stood for in those.
+    pub(crate) by_colour: BTreeMap<[u8; 3], u8>,
     /// Images that a verification found bad together with what belongs to them, ascending.
     pub(crate) bad: BTreeSet<u32>,
 }

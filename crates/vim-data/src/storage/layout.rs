@@ -6,7 +6,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::folder::Listing;
-use super::halves::{Half, HalfOf};
 use crate::error::{DataError, SourceError, listed};
 
 /// One part, such as the training part, as it is on disk. An index belongs to one of these.
@@ -29,9 +28,9 @@ pub(crate) enum Part {
     },
     /// A folder that `vim-train data pack` wrote.
     Pack { root: PathBuf },
-    /// The images or the label maps of pairs, which have no classes: a folder, or the archive that
-    /// the folder is in.
-    Half { root: PathBuf, half: Half, of: HalfOf },
+    /// The images or the label maps of pairs, which have no classes: a folder, without `folders`,
+    /// or those of an archive that are in one of these.
+    Half { root: PathBuf, folders: Vec<String> },
     /// Images without classes: a folder, or those of an archive that are in a folder of this name.
     Tree { root: PathBuf, folder: String },
 }

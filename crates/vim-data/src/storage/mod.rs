@@ -12,6 +12,7 @@ pub(crate) mod layout;
 pub(crate) mod pack;
 pub(crate) mod staging;
 mod tars;
+pub(crate) mod texts;
 pub(crate) mod zips;
 
 use std::{env, path::PathBuf};

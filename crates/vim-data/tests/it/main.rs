@@ -23,6 +23,7 @@ mod huge;
 mod index;
 mod inspect;
 mod known;
+mod label_maps;
 mod loader;
 mod loader_faults;
 mod loader_files;

@@ -48,7 +48,7 @@ pub(crate) fn check_split(
     comm: &Comm,
 ) -> Result<Vec<String>, Error> {
     // One rank shows it; the others read the same.
-    let bar = (comm.rank() == 0).then(|| ImageBar::new(format!("headers of {what}"), split.len()));
+    let bar = (comm.rank() == 0).then(|| ImageBar::new(format!("look at {what}"), split.len()));
     let watch = |progress| {
         comm.beat();
         if let Some(bar) = &bar {

@@ -24,6 +24,7 @@ mod fatal;
 mod features;
 mod flags;
 mod known;
+mod label_maps;
 mod layers;
 mod library;
 mod new;

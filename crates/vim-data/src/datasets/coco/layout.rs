@@ -184,7 +184,7 @@ fn has_some(place: &Path, annotations: &CocoAnnotations) -> bool {
 
 /// Something is not where any layout has it.
 fn missing(root: &Path, what: String, expected: &'static str) -> DataError {
-    SourceError::NoHalf { path: root.to_owned(), what, expected }.into()
+    SourceError::NoHalf { path: root.to_owned(), what, expected: expected.to_owned() }.into()
 }
 
 fn no_annotations(root: &Path, of: PartOf) -> DataError {

@@ -19,7 +19,7 @@ use crate::dense::ClassList;
 use crate::error::{DataError, Location, SourceError, listed};
 use crate::objects::{ImageObjects, LeftOut, ObjectClasses, ObjectError};
 use crate::statistics::Statistics;
-use crate::storage::heads::{Wanted, look};
+use crate::storage::heads::look;
 use crate::storage::images::Images;
 use crate::storage::layout::Part;
 use crate::storage::{EnvPaths, cache};
@@ -264,7 +264,7 @@ impl Coco {
         let tally = tally(&images, &entries);
         tally.check().map_err(|why| SourceError::Coco { file, what: "annotations", why })?;
         notes.extend(left_out_note(&tally, &images, &entries));
-        let ClassList { names: classes, colours } = match ClassList::coco() {
+        let ClassList { names: classes, colours, .. } = match ClassList::coco() {
             known if known.names == names => known,
             _ => ClassList::of_names(names),
         };
@@ -373,13 +373,10 @@ impl Dataset for Coco {
 
     fn suspects(&self, workers: usize, watch: OnProgress<'_>) -> Result<Suspects, DataError> {
         let places: Vec<usize> = self.entries.iter().map(|&(place, _)| place).collect();
-        let wanted = Wanted { images: &self.images, places: &places, is_labels: false };
-        let (heads, notes) = look(&[wanted], workers, watch)?;
+        let (heads, notes) = look(&self.images, &places, workers, watch)?;
         let mut suspects = Suspects { notes, ..Suspects::default() };
         let known = self.images.known();
-        for (index, ((place, objects), head)) in
-            self.entries.iter().zip(heads.into_iter().flatten()).enumerate()
-        {
+        for (index, ((place, objects), head)) in self.entries.iter().zip(heads).enumerate() {
             let parts = head.map(|head| [head.stored(), objects.size.into()]);
             let is_known = known.bad.contains(&(*place as u32));
             suspects.add(index, self.exif(), parts, |[ours, theirs]| ours == theirs && !is_known);

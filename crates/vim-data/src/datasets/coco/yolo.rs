@@ -20,7 +20,7 @@ use crate::error::{DataError, Location, SourceError};
 use crate::input::{InputKind, read_text};
 use crate::objects::{ImageObjects, LeftOut};
 use crate::storage::EnvPaths;
-use crate::storage::heads::{Wanted, look};
+use crate::storage::heads::look;
 use crate::storage::images::Images;
 
 /// How far beyond 0 and 1 a coordinate may be: programs round, and cut boxes off at the last pixel.
@@ -156,13 +156,11 @@ pub(super) fn read(
     let called = folder.file_name().unwrap_or_default().to_string_lossy();
     let images = open_images(&folder, &called, config, env_paths, notes)?;
     let places: Vec<usize> = (0..images.len()).collect();
-    let wanted = Wanted { images: &images, places: &places, is_labels: false };
-    let (heads, more) = look(&[wanted], config.workers.count(), &|_| {})?;
+    let (heads, more) = look(&images, &places, config.workers.count(), &|_| {})?;
     notes.extend(more);
     // What cannot be read is told as any bad image is, and has no such size.
     let size = |head: Head| config.exif().size(head.stored());
-    let sizes: Vec<[usize; 2]> =
-        heads.into_iter().flatten().map(|head| head.map_or([1, 1], size)).collect();
+    let sizes: Vec<[usize; 2]> = heads.into_iter().map(|head| head.map_or([1, 1], size)).collect();
     let read = |(&place, &size): (&usize, &[usize; 2])| -> Result<_, DataError> {
         let path = file_of(&images, place, &folder, &labels);
         let lines = match read_text(&path, InputKind::Classes) {

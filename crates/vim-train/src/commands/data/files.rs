@@ -12,6 +12,7 @@ use vim_data::{
 use vim_run::printable;
 use vim_run::signals::{Interrupted, StopRequest};
 
+use super::labels::labels_text;
 use crate::args::Overrides;
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
@@ -123,7 +124,8 @@ Examples:
   vim-train data scan configs/vim_tiny_imagenet.toml
   vim-train data scan --set data.dataset=folder --set data.path=~/flowers --part train --json
 
-Reads the beginning of every file, and decodes none. Odd are files that are no image, JPEGs of four
+Reads the beginning of every file, and decodes none but label maps, whose pixels are counted by class,
+once, and those that have changed since. Odd are files that are no image, JPEGs of four
 channels, those whose content is not what their name says, and images that do not fit their label map
 or annotations; the first and the last cannot be used.";
 
@@ -184,22 +186,28 @@ fn scan_text(name: &str, report: &ScanReport) -> String {
     let (fewest, most) = (&report.smallest_class, &report.largest_class);
     let mut lines = vec![
         format!("{name}  {}", report.path.display()),
-        format!("  images       {} of {} classes", report.images, report.classes),
-        match (fewest.images, most.images) {
-            (fewest, most) if fewest == most => format!("  per class    {fewest} each"),
-            (least, greatest) => format!(
-                "  per class    {least} (`{}`) to {greatest} (`{}`)",
-                fewest.class, most.class
-            ),
+        match report.classes {
+            // Of label maps the images are counted.
+            0 => format!("  files        {}", report.images),
+            classes => format!("  images       {} of {classes} classes", report.images),
         },
+    ];
+    lines.extend((report.classes > 0).then(|| match (fewest.images, most.images) {
+        (fewest, most) if fewest == most => format!("  per class    {fewest} each"),
+        (least, greatest) => {
+            format!("  per class    {least} (`{}`) to {greatest} (`{}`)", fewest.class, most.class)
+        }
+    }));
+    lines.extend([
         format!("  bytes        {} ({})", report.bytes, decimal(report.bytes)),
         format!("  height       {}", sides(report.height)),
         format!("  width        {}", sides(report.width)),
         format!("  fingerprint  {}", report.fingerprint),
-    ];
+    ]);
     for (kind, count) in &report.kinds {
         lines.push(format!("  {kind:<22} {count}"));
     }
+    lines.extend(report.labels.iter().flat_map(labels_text));
     for odd in &report.odd {
         lines.push(format!("  odd: {} {}", printable(&odd.name), odd.what));
     }
