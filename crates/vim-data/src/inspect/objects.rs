@@ -3,7 +3,7 @@
 use super::Finding;
 use super::known::{KnownImages, left_out};
 use super::pairs::verify_all;
-use super::scan::{ClassCount, ScanReport, scan_files};
+use super::scan::{ClassCount, ScanReport, scan_places};
 use super::verify::VerifyReport;
 use crate::dataset::{Dataset, OnProgress};
 use crate::datasets::Coco;
@@ -19,7 +19,8 @@ pub fn scan_objects(
     workers: usize,
     watch: OnProgress<'_>,
 ) -> Result<ScanReport, DataError> {
-    let (mut report, _) = scan_files(coco.images(), workers, watch)?;
+    let all: Vec<usize> = (0..coco.images().len()).collect();
+    let (mut report, _) = scan_places(coco.images(), &all, workers, watch)?;
     let mut images_of = vec![0; coco.num_classes()];
     for index in 0..coco.len() {
         // Those that cannot be used are odd, below.

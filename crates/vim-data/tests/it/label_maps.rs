@@ -213,7 +213,7 @@ fn vocs_lists_choose_and_its_palette_is_of_classes() {
     fs::write(folder.join("SegmentationClass/2007_1.png"), "?").unwrap();
     let train = sources().train;
     assert_eq!(vim_data::verify_pairs(&train, 2, &|_| {}).unwrap().bad[0].index, 1);
-    let val = sources().val;
+    let val = sources().val.unwrap();
     assert_eq!(vim_data::verify_pairs(&val, 2, &|_| {}).unwrap().good, 1);
     let [images, _] = vim_data::scan_pairs(&val, 2, [&|_| {}, &|_| {}]).unwrap();
     assert_eq!((images.images, images.classes), (1, 21));
@@ -388,6 +388,6 @@ fn label_maps_are_counted_once_and_again_when_they_are_mended() {
     assert_eq!(of_class, [("bg", 12, 2), ("fg", 4, 1)]);
     assert_eq!((images.classes, images.smallest_class.images, maps.classes), (2, 1, 0));
     assert_eq!(images.fingerprint, vim_data::Dataset::fingerprint(&sources.train));
-    let verified = vim_data::verify_pairs(&sources.val, 2, &|_| {}).unwrap();
+    let verified = vim_data::verify_pairs(sources.val.as_ref().unwrap(), 2, &|_| {}).unwrap();
     assert!(verified.notes[0].contains("masks of 0 and 255"), "{:?}", verified.notes);
 }
