@@ -66,7 +66,7 @@ pub enum DatasetKind {
     Folder,
     /// ADE20K's scenes with label maps of 150 classes, as published: the zip, a tar or the folder.
     Ade20k,
-    /// Images of any kind with label maps, in the folders of ADE20K.
+    /// Images of any kind with label maps, in folders as ADE20K, VOC or CVAT have them, or others.
     Pairs,
     /// COCO's images with objects of 80 classes, as published in 2017: the zips or the folders.
     Coco,
