@@ -66,7 +66,7 @@ pub enum DatasetKind {
     Folder,
     /// ADE20K's scenes with label maps of 150 classes, as published: the zip, a tar or the folder.
     Ade20k,
-    /// Images of any kind with label maps, in the folders of ADE20K.
+    /// Images of any kind with label maps, in folders as ADE20K, VOC or CVAT have them, or others.
     Pairs,
     /// Images with objects in COCO's format: as published in 2017, the zips or the folders, or as
     /// Roboflow, CVAT and Label Studio export them; LVIS.

@@ -191,7 +191,14 @@ fn vocs_lists_choose_and_its_palette_is_of_classes() {
         palette(&[0b1000_0000, 0b0110_0000], BitDepth::One),
     ];
     let mut splits = None;
-    for path in all_of(root.path(), &voc(&maps)) {
+    // As the archive as published has it.
+    let mut nested = voc(&maps);
+    nested.iter_mut().for_each(|(name, _)| *name = format!("VOCdevkit/VOC2012/{name}"));
+    let (plain, published) = (root.path().join("plain"), root.path().join("published"));
+    fs::create_dir_all(&plain).unwrap();
+    fs::create_dir_all(&published).unwrap();
+    let all = all_of(&plain, &voc(&maps)).into_iter().chain(all_of(&published, &nested));
+    for path in all {
         for _ in 0..2 {
             let opened = open(&config(&path)).unwrap();
             assert_eq!(seen(&opened), [vec![(0, 20), (1, 15)], vec![(2, 1)]]);
@@ -208,7 +215,7 @@ fn vocs_lists_choose_and_its_palette_is_of_classes() {
     }
 
     // Both parts know what was verified, and a scan is of the listed files.
-    let folder = root.path().join("tree");
+    let folder = plain.join("tree");
     let sources = || vim_data::open_pairs(&config(&folder), &EnvPaths::default()).unwrap();
     fs::write(folder.join("SegmentationClass/2007_1.png"), "?").unwrap();
     let train = sources().train;
@@ -272,7 +279,7 @@ fn lists_that_cannot_be_used_say_why() {
     for (name, content, expected) in [
         ("train.txt", Some("2007_0\n2007_7\n"), "it names `2007_7`, and no image"),
         ("train.txt", Some("\n"), "it names none"),
-        ("val.txt", None, "find the list of validation images"),
+        ("val.txt", None, "train.txt`: `val.txt` is not beside it; give each part a list"),
         ("validation.txt", Some("2007_1\n"), "one of the same part"),
         ("val.txt", Some("2007_99\n"), "none has its name"),
     ] {

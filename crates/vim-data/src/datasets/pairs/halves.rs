@@ -37,9 +37,9 @@ const PART: char = '*';
 /// The images and the label maps of both parts.
 pub(super) enum Halves {
     /// Of each part in its own folders.
-    Parts([[Images; 2]; 2]),
+    Parts(Box<[[Images; 2]; 2]>),
     /// Of both parts in one folder each, and the images of each part in a list.
-    Listed([Images; 2], [ImageList; 2]),
+    Listed(Box<[Images; 2]>, [ImageList; 2]),
 }
 
 impl Halves {
@@ -91,7 +91,7 @@ impl Finder<'_> {
             opened.ok_or_else(|| self.missing(half, Some(part)))
         };
         let train = [train_images, open(0, 1)?];
-        let halves = Halves::Parts([train, [open(1, 0)?, open(1, 1)?]]);
+        let halves = Halves::Parts(Box::new([train, [open(1, 0)?, open(1, 1)?]]));
         let mut tests = in_part(&self.names(0), TEST).into_iter().map(|name| base.join(name));
         let test = tests.find(|path| path.is_dir());
         notes.extend(test.map(|path| not_read(&Location { path, member: None })));
@@ -118,20 +118,20 @@ impl Finder<'_> {
             opened.ok_or_else(|| self.missing(half, None))
         };
         let ((images, base), (maps, _)) = (half(0)?, half(1)?);
-        Ok(Some((Halves::Listed([images, maps], lists), base)))
+        Ok(Some((Halves::Listed(Box::new([images, maps]), lists), base)))
     }
 
     /// The list of the images of a part, among those `found`.
     fn list(&self, found: &[(Location, String)], part: usize) -> Result<ImageList, DataError> {
         let mut of_part = found.iter().filter(|(file, _)| PARTS[part].contains(&&*stem_of(file)));
         let Some((file, text)) = of_part.next() else {
-            let (what, expected) = match part {
-                0 => ("list of training images", "train.txt"),
-                _ => ("list of validation images", "val.txt"),
-            };
-            let (what, expected) = (what.to_owned(), expected.to_owned());
-            let path = self.root.join(LISTS);
-            return Err(SourceError::NoHalf { path, what, expected }.into());
+            let part = ["train", "val"][part];
+            let file = found[0].0.clone();
+            let why = format!(
+                "`{part}.txt` is not beside it; give each part a list, an image a line \
+                 (docs/segmentation.md)"
+            );
+            return Err(SourceError::ImageList { file, why }.into());
         };
         let wrong = |why| SourceError::ImageList { file: file.clone(), why }.into();
         if let Some((other, _)) = of_part.next() {

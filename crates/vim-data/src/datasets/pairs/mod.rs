@@ -124,8 +124,8 @@ fn places(
     notes: &mut Vec<String>,
 ) -> Result<[Places; 2], DataError> {
     match halves {
-        Halves::Parts([train, val]) => {
-            let [train, val] = [train, val].map(|halves| Partners::new(halves, config));
+        Halves::Parts(parts) => {
+            let [train, val] = parts.each_ref().map(|halves| Partners::new(halves, config));
             notes.extend(train.notes().into_iter().chain(val.notes()));
             Ok([train.all()?, val.all()?])
         }
