@@ -88,7 +88,7 @@ pub use statistics::{Normalize, Statistics};
 pub use storage::EnvPaths;
 pub use storage::images::Images;
 pub use storage::index::{Facts, Verdict};
-pub use storage::layout::Parts;
+pub use storage::layout::DataParts;
 pub use storage::pack::{PackOptions, PackReport, ShardReport, pack, remove_abandoned};
 pub use storage::staging::{Stage, Staging, StagingStatus};
 pub use transforms::filter::Filter;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use vim_data::{InputKind, Parts, parts_of, read_input, read_text};
+use vim_data::{DataParts, InputKind, parts_of, read_input, read_text};
 use vim_run::{
     CLASSES, CONFIG, ENVIRONMENT, EXIT, ExitRecord, Found, METRICS, Opened, Resume, RunDir,
     RunError, checkpoints_in, finished,
@@ -152,7 +152,7 @@ fn check_recorded(
 /// unless that is to be `fresh`, or else those that are there. Where none can be told it is as it
 /// was: opening the data says why.
 pub(crate) fn with_parts(config: Config, fresh: bool) -> Config {
-    if config.data.parts != Some(Parts::Auto) {
+    if config.data.parts != Some(DataParts::Auto) {
         return config;
     }
     let folder = config.run_folder().ok().filter(|_| !fresh);
@@ -161,7 +161,7 @@ pub(crate) fn with_parts(config: Config, fresh: bool) -> Config {
     parts.map_or_else(|| config.clone(), |parts| with_those(&config, parts))
 }
 
-fn with_those(config: &Config, parts: Parts) -> Config {
+fn with_those(config: &Config, parts: DataParts) -> Config {
     let mut config = config.clone();
     config.data.parts = Some(parts);
     // What does not go with them is refused where the data are opened.
@@ -176,7 +176,7 @@ fn differences(
 ) -> Result<Vec<String>, Error> {
     let recorded = recorded_config(run)?;
     // Left open, the parts of the data are those that the run began with.
-    let is_open = config.data.parts == Some(Parts::Auto);
+    let is_open = config.data.parts == Some(DataParts::Auto);
     let as_begun = recorded.data.parts.filter(|_| is_open).map(|parts| with_those(config, parts));
     let (recorded, now) =
         (dotted_values(&recorded), dotted_values(as_begun.as_ref().unwrap_or(config)));

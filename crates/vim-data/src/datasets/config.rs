@@ -9,7 +9,7 @@ use super::{DatasetKind, ShapesConfig};
 use crate::error::DataError;
 use crate::loader::config::{BadTest, BadTrain, Workers};
 use crate::statistics::Normalize;
-use crate::storage::layout::Parts;
+use crate::storage::layout::DataParts;
 use crate::storage::staging::Stage;
 
 /// Which images are held out of the training set.
@@ -40,11 +40,11 @@ pub struct DataConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub path: Option<PathBuf>,
-    /// `folder`: which parts are read: `"train"` alone, of which validation and test images are held
-    /// out; `"train_val"`, of which the latter are tested; `"train_test"`; `"train_val_test"`; or
-    /// those that are there (`"auto"`), which a run records. Left out: `"auto"`.
+    /// `folder`: which parts are read: `"train"` alone, which validation and test images are held
+    /// out of; `"train_val"`, the latter of which are tested; `"train_test"`, `"train_val_test"`,
+    /// or those that are there (`"auto"`), which a run records. Left out: `"auto"`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub parts: Option<Parts>,
+    pub parts: Option<DataParts>,
     /// `imagenet`, `folder`: where the validation images are, if `data.path` does not hold them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
@@ -141,10 +141,12 @@ impl DataConfig {
         let has_parts = self.dataset == DatasetKind::Folder;
         let parts = has_parts.then(|| self.parts.unwrap_or_default());
         let test_fraction = match parts {
-            Some(Parts::Train) => Some(self.test_share()),
-            Some(Parts::Auto) => self.test_fraction,
+            Some(DataParts::Train) => Some(self.test_share()),
+            Some(DataParts::Auto) => self.test_fraction,
             None if self.dataset.has_objects() => self.test_fraction,
-            Some(Parts::TrainVal | Parts::TrainTest | Parts::TrainValTest) | None => None,
+            Some(DataParts::TrainVal | DataParts::TrainTest | DataParts::TrainValTest) | None => {
+                None
+            }
         };
         let val_rule = if self.val_fraction > 0.0 { self.val_rule } else { HoldOut::default() };
         let holds_out = self.val_fraction > 0.0 || test_fraction.is_some_and(|share| share > 0.0);

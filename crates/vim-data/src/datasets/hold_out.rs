@@ -7,7 +7,7 @@ use super::{DatasetKind, Splits};
 use crate::dataset::Dataset;
 use crate::error::{DataError, SourceError};
 use crate::rng;
-use crate::storage::layout::Parts;
+use crate::storage::layout::DataParts;
 
 impl DataConfig {
     /// Checks the keys that choose the parts and the held-out images.
@@ -20,15 +20,17 @@ impl DataConfig {
         }
         let invalid = |key, value, expected| Err(DataError::InvalidConfig { key, value, expected });
         let parts = self.parts.unwrap_or_default();
-        if self.dataset != DatasetKind::Folder && !matches!(parts, Parts::Auto | Parts::TrainVal) {
+        if self.dataset != DatasetKind::Folder
+            && !matches!(parts, DataParts::Auto | DataParts::TrainVal)
+        {
             let expected = "left out: `data.dataset = \"folder\"` alone has such parts";
             return invalid("data.parts", toml_of(parts), expected);
         }
-        if let (Some(path), Parts::Train | Parts::TrainTest) = (&self.val_path, parts) {
+        if let (Some(path), DataParts::Train | DataParts::TrainTest) = (&self.val_path, parts) {
             let expected = "left out where `data.parts` has no validation images";
             return invalid("data.val_path", path.display().to_string(), expected);
         }
-        if let (true, Parts::TrainValTest) = (self.val_fraction > 0.0, parts) {
+        if let (true, DataParts::TrainValTest) = (self.val_fraction > 0.0, parts) {
             return Err(self.invalid_fraction(OWN_VAL));
         }
         if let Some(share) = self.test_fraction.filter(|&share| share != 0.0) {
@@ -36,7 +38,7 @@ impl DataConfig {
             if !(share > 0.0 && self.val_fraction + share < 1.0) {
                 return invalid("data.test_fraction", value, BESIDE);
             }
-            if !self.may_be_alone() || !matches!(parts, Parts::Auto | Parts::Train) {
+            if !self.may_be_alone() || !matches!(parts, DataParts::Auto | DataParts::Train) {
                 return invalid("data.test_fraction", value, OWN_TEST);
             }
         }
@@ -76,7 +78,7 @@ const OWN_VAL: &str = "0, as the data have validation images of their own (`data
 const OWN_TEST: &str = "0, as the data have test images of their own (`data.parts`)";
 
 /// A value as it is written in a configuration.
-fn toml_of(parts: Parts) -> String {
+fn toml_of(parts: DataParts) -> String {
     toml::Value::try_from(parts).map_or_else(|_| String::new(), |value| value.to_string())
 }
 

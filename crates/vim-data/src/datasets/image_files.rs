@@ -13,7 +13,7 @@ use crate::storage::cache::{self, CachedIndex};
 use crate::storage::folder::instead_of_images;
 use crate::storage::images::Images;
 use crate::storage::index::Index;
-use crate::storage::layout::{self, Found, Part, Parts, Sought};
+use crate::storage::layout::{self, DataParts, Found, Part, Sought};
 use crate::storage::staging::{Stage, Staging};
 
 /// The source of ImageNet and of folders. The classes are found with the files.
@@ -69,7 +69,7 @@ pub fn open_images(
 fn find(config: &DataConfig) -> Result<Found, DataError> {
     // ImageNet's validation images are what is published to be tested.
     let is_imagenet = config.dataset == DatasetKind::Imagenet;
-    let parts = if is_imagenet { Parts::TrainVal } else { config.parts.unwrap_or_default() };
+    let parts = if is_imagenet { DataParts::TrainVal } else { config.parts.unwrap_or_default() };
     let (val_path, list) = (config.val_path.as_deref(), config.val_labels.as_deref());
     layout::find(&Sought { path: config.required_path()?, val_path, list, parts })
 }
@@ -79,7 +79,7 @@ fn find(config: &DataConfig) -> Result<Found, DataError> {
 ///
 /// # Errors
 /// As for [`open_images`], as far as that needs no images.
-pub fn parts_of(config: &DataConfig) -> Result<Option<Parts>, DataError> {
+pub fn parts_of(config: &DataConfig) -> Result<Option<DataParts>, DataError> {
     if config.dataset != DatasetKind::Folder {
         return Ok(None);
     }
@@ -88,12 +88,13 @@ pub fn parts_of(config: &DataConfig) -> Result<Option<Parts>, DataError> {
 }
 
 /// A note on what lies beside the training part and is not read.
-fn unread_note(train: &Path, unread: &[PathBuf], parts: Parts) -> Option<String> {
+fn unread_note(train: &Path, unread: &[PathBuf], parts: DataParts) -> Option<String> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let names: Vec<String> = unread.iter().map(name).collect();
     let are = if names.len() == 1 { "is" } else { "are" };
-    let hint = match parts == Parts::TrainVal && names.iter().any(|name| name.contains("test")) {
-        true => "; `data.parts = \"train_val_test\"` tests test images of classes",
+    let hint = match parts == DataParts::TrainVal && names.iter().any(|name| name.contains("test"))
+    {
+        true => "; `data.parts = \"train_val_test\"` reads a test part that has classes",
         false => "",
     };
     (!names.is_empty())

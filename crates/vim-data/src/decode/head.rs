@@ -108,4 +108,29 @@ mod tests {
         assert!(decoder.head(&long[..16 << 10], false).is_err());
         assert_eq!(decoder.head(&long[..50_000], false).unwrap(), Head { orientation: 6, ..head });
     }
+
+    /// A grey TIFF of 3 × 2 pixels, which lie as `orientation` says.
+    fn tiff(orientation: u16) -> Vec<u8> {
+        let tags = [256, 257, 258, 259, 262, 273, 274, 277, 278, 279];
+        let values = [3, 2, 8, 1, 1, 8, orientation, 1, 2, 6];
+        // The pixels are before the directory.
+        let mut file = b"II*\0\x0e\0\0\0pixels\x0a\0".to_vec();
+        for (tag, value) in tags.into_iter().zip(values) {
+            let entry: [u16; 6] = [tag, 3, 1, 0, value, 0];
+            file.extend(entry.iter().flat_map(|word| word.to_le_bytes()));
+        }
+        file.extend([0; 4]);
+        file
+    }
+
+    #[test]
+    fn tiffs_tell_how_they_lie() {
+        let decoder = Decoder::new(DecodeLimits::default()).unwrap();
+        for orientation in 1..=8 {
+            let file = tiff(orientation);
+            let head = decoder.head(&file, true).unwrap();
+            assert_eq!((head.size(), u16::from(head.orientation)), ([2, 3], orientation));
+            assert!(decoder.head(&file[..40], false).is_err(), "its directory is at the end");
+        }
+    }
 }

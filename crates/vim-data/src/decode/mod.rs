@@ -16,6 +16,8 @@ mod zune;
 
 use std::panic::{self, AssertUnwindSafe};
 
+use strum::VariantArray;
+
 use crate::input::InputKind;
 use crate::pixels::{Pixels, Region};
 
@@ -45,7 +47,7 @@ impl Default for DecodeLimits {
     Eq,
     Hash,
     strum::Display,
-    strum::VariantArray,
+    VariantArray,
     serde::Serialize,
     serde::Deserialize,
 )]
@@ -84,6 +86,11 @@ impl ImageKind {
             [b'P', b'1'..=b'7', space, ..] if space.is_ascii_whitespace() => Some(Self::Pnm),
             _ => None,
         }
+    }
+
+    /// Extensions of all files that are decoded.
+    pub fn all_extensions() -> impl Iterator<Item = &'static str> {
+        Self::VARIANTS.iter().flat_map(|kind| kind.extensions()).copied()
     }
 
     /// Extensions of such files, the usual one first.

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::{fs, io, time::UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use strum::VariantArray;
 
 use super::zips::Zipped;
 use crate::decode::{Head, Header, ImageKind};
@@ -268,8 +267,7 @@ pub(crate) fn base_name(name: &str) -> &str {
 /// Whether a file name is that of an image that is decoded, its ending in either case.
 pub(crate) fn is_image(name: &str) -> bool {
     let Some((_, ours)) = name.rsplit_once('.') else { return false };
-    let mut known = ImageKind::VARIANTS.iter().flat_map(|kind| kind.extensions());
-    known.any(|known| ours.eq_ignore_ascii_case(known))
+    ImageKind::all_extensions().any(|known| ours.eq_ignore_ascii_case(known))
 }
 
 /// Names that file systems, file managers and network disks give to what is no data of anybody's,

@@ -75,7 +75,7 @@ const KAGGLE: [&str; 3] = ["ILSVRC/Data/CLS-LOC", "Data/CLS-LOC", "CLS-LOC"];
 /// Which parts of class folders are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Parts {
+pub enum DataParts {
     /// Those that are there.
     #[default]
     Auto,
@@ -97,7 +97,7 @@ pub(crate) struct Sought<'a> {
     pub(crate) val_path: Option<&'a Path>,
     /// The classes of validation images that lie in no folders of classes.
     pub(crate) list: Option<&'a Path>,
-    pub(crate) parts: Parts,
+    pub(crate) parts: DataParts,
 }
 
 /// The parts of a dataset.
@@ -106,8 +106,8 @@ pub(crate) struct Found {
     pub(crate) train: Part,
     pub(crate) val: Option<Part>,
     pub(crate) test: Option<Part>,
-    /// Which these are; never [`Parts::Auto`].
-    pub(crate) parts: Parts,
+    /// Which these are; never [`DataParts::Auto`].
+    pub(crate) parts: DataParts,
     /// What lies beside the training part and is not read.
     pub(crate) unread: Vec<PathBuf>,
 }
@@ -149,38 +149,54 @@ pub(crate) fn find(sought: &Sought<'_>) -> Result<Found, DataError> {
     }
     let has_val = all.val.is_some();
     let parts = match (sought.parts, &all.test) {
-        (Parts::Auto, Some(test)) if all.are_folders && has_classes(&test[0])? => match has_val {
-            true => Parts::TrainValTest,
-            false => Parts::TrainTest,
+        (DataParts::Auto, Some(test)) if all.are_folders && has_classes(&test[0])? => match has_val
+        {
+            true => DataParts::TrainValTest,
+            false => DataParts::TrainTest,
         },
-        (Parts::Auto, Some(_)) if !all.are_folders && !has_val => Parts::TrainTest,
-        (Parts::Auto, _) if has_val => Parts::TrainVal,
-        (Parts::Auto, _) => Parts::Train,
+        (DataParts::Auto, Some(_)) if !all.are_folders && !has_val => DataParts::TrainTest,
+        (DataParts::Auto, _) if has_val => DataParts::TrainVal,
+        (DataParts::Auto, _) => DataParts::Train,
         (given, _) => given,
     };
     let train = part_at(&all.train, None)?.ok_or_else(|| SourceError::Layout(path.clone()))?;
-    if let (Parts::Auto, Parts::Train, Part::Classes { root, names }) =
+    if let (DataParts::Auto, DataParts::Train, Part::Classes { root, names }) =
         (sought.parts, parts, &train)
     {
         check_no_parts(root, names)?;
     }
+    let mut taken = vec![("training", all.train.clone())];
     let mut read = |place: Option<Place>, is_read: bool, what, list: Option<&Path>| {
         if !is_read {
             unread.extend(place.into_iter().flatten());
             return Ok(None);
         }
         let place = place.ok_or_else(|| no_part(train.root(), what))?;
-        if place.iter().any(|path| all.train.contains(path)) {
-            return Err(same(place[0].clone(), "training", what));
+        // Behind links, too.
+        let is_shared = |paths: &Place| {
+            let mut both = place.iter().flat_map(|one| paths.iter().map(move |other| (one, other)));
+            both.any(|(one, other)| one.canonicalize().ok() == other.canonicalize().ok())
+        };
+        if let Some((first, _)) = taken.iter().find(|(_, paths)| is_shared(paths)) {
+            return Err(same(place[0].clone(), first, what));
         }
+        taken.push((what, place.clone()));
         let found = part_at(&place, list)?;
         Ok(Some(found.ok_or_else(|| SourceError::Layout(place[0].clone()))?))
     };
     let list = sought.list.or(all.list.as_deref());
-    let val =
-        read(all.val, matches!(parts, Parts::TrainVal | Parts::TrainValTest), VALIDATION, list)?;
-    let test =
-        read(all.test, matches!(parts, Parts::TrainTest | Parts::TrainValTest), "test", None)?;
+    let val = read(
+        all.val,
+        matches!(parts, DataParts::TrainVal | DataParts::TrainValTest),
+        VALIDATION,
+        list,
+    )?;
+    let test = read(
+        all.test,
+        matches!(parts, DataParts::TrainTest | DataParts::TrainValTest),
+        "test",
+        None,
+    )?;
     unread.sort_unstable();
     Ok(Found { train, val, test, parts, unread })
 }
@@ -194,7 +210,10 @@ fn same(path: PathBuf, first: &'static str, second: &'static str) -> DataError {
 fn no_part(train: &Path, what: &'static str) -> DataError {
     let advice = match what {
         VALIDATION => "set `data.val_path` to their folder or archive",
-        _ => "there is no `test` of them; leave out `data.parts`, which asks for it",
+        _ => {
+            "`data.parts` asks for them, and there is no `test` folder or archive; `\"auto\"` takes \
+             the parts that are there"
+        }
     };
     SourceError::NoPart { train: train.to_owned(), what, advice }.into()
 }
@@ -213,7 +232,7 @@ fn is_of_parts(name: &str) -> bool {
 }
 
 /// The parts in a folder that holds several, or the folder itself.
-fn of_folder(path: &Path, parts: Parts) -> Result<Candidates, DataError> {
+fn of_folder(path: &Path, parts: DataParts) -> Result<Candidates, DataError> {
     let bases = std::iter::once(path.to_owned()).chain(KAGGLE.map(|inner| path.join(inner)));
     for base in bases {
         let train = base.join("train");
@@ -244,9 +263,13 @@ fn of_folder(path: &Path, parts: Parts) -> Result<Candidates, DataError> {
     match (of("train"), of("val"), of("test")) {
         // Where validation images are asked for, all archives are training images without any.
         (Some(train), val, test)
-            if val.is_some() || (test.is_some() && parts != Parts::TrainVal) =>
+            if val.is_some() || (test.is_some() && parts != DataParts::TrainVal) =>
         {
-            Ok(Candidates { train, val, test, ..Candidates::default() })
+            let is_part =
+                |name: &str| ["train", "val", "test"].iter().any(|part| name.contains(part));
+            let others = names.iter().filter(|name| !is_part(&name.to_ascii_lowercase()));
+            let others = others.map(|name| path.join(name)).collect();
+            Ok(Candidates { train, val, test, others, ..Candidates::default() })
         }
         _ => Ok(Candidates { train: vec![path.to_owned()], ..Candidates::default() }),
     }

@@ -28,7 +28,7 @@ fn the_training_folder_and_a_path_of_its_own_will_do() {
     check(&of("train", "elsewhere"));
     check(&of("", "elsewhere"));
     let message = refusal(&config(root.path()));
-    assert!(message.contains("set `data.val_path`"), "{message}");
+    assert!(message.contains("or `data.val_path`"), "{message}");
 }
 
 #[test]

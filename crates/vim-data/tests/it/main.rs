@@ -4,6 +4,7 @@
 mod check_golden;
 mod chi2;
 mod cifar;
+mod class_folders;
 mod coco;
 mod coco_files;
 mod coco_tree;
@@ -32,7 +33,6 @@ mod ops;
 mod order;
 mod pack;
 mod pairs;
-mod parts;
 mod picture;
 mod recipe;
 mod relabelled;

@@ -53,8 +53,7 @@ pub use warmup::{WarmupArgs, run as warmup};
 /// `vim-train train` of the task `T`: trains, or starts the processes that do.
 pub fn run<T: Task>(args: &TrainArgs) -> Result<(), Error> {
     let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
-    let config = Config::load(&args.config, &args.sets())?;
-    let config = run_folder::with_parts(config, args.fresh);
+    let config = run_folder::with_parts(Config::load(&args.config, &args.sets())?, args.fresh);
     if args.dry_run {
         return dry_run::run::<T>(args, &config);
     }

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use vim_data::{
-    AugmentPreset, DataConfig, DatasetKind, DenseRecipe, HoldOut, Normalize, Recipe, Splits,
+    AugmentPreset, DataConfig, DatasetKind, DenseRecipe, HoldOut, Normalize, Recipe, Split, Splits,
 };
 use vim_dense::SegmenterConfig;
 use vim_dense::detection::DetectorConfig;

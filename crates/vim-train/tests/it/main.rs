@@ -5,6 +5,7 @@
 mod at_once;
 mod backends;
 mod bench;
+mod class_folders;
 mod commands;
 mod config;
 mod config_command;

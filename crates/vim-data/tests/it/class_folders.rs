@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use vim_data::{
-    DataConfig, DatasetKind, EnvPaths, PackOptions, Parts, Split, Splits, open_images, pack,
+    DataConfig, DataParts, DatasetKind, EnvPaths, PackOptions, Split, Splits, open_images, pack,
     parts_of,
 };
 
@@ -26,11 +26,11 @@ fn three() -> (TempDir, Vec<Image>) {
     (root, test)
 }
 
-fn parts(path: &Path) -> Parts {
+fn parts(path: &Path) -> DataParts {
     parts_of(&config(path)).unwrap().unwrap()
 }
 
-fn with(parts: Parts, path: &Path) -> DataConfig {
+fn with(parts: DataParts, path: &Path) -> DataConfig {
     DataConfig { parts: Some(parts), ..config(path) }
 }
 
@@ -47,8 +47,8 @@ fn train_val_and_test_are_three_parts() {
     let (root, test) = three();
     let splits = check_three(&config(root.path()), &test);
     assert!(splits.notes.is_empty(), "{:?}", splits.notes);
-    assert_eq!((parts(root.path()), splits.test_fraction), (Parts::TrainValTest, 0.0));
-    check_three(&with(Parts::TrainValTest, root.path()), &test);
+    assert_eq!((parts(root.path()), splits.test_fraction), (DataParts::TrainValTest, 0.0));
+    check_three(&with(DataParts::TrainValTest, root.path()), &test);
     for (other, taken) in [("validation", true), ("valid", true), ("Val", false)] {
         let (root, test) = three();
         fs::rename(root.path().join("val"), root.path().join(other)).unwrap();
@@ -69,21 +69,21 @@ fn train_val_and_test_are_three_parts() {
 #[test]
 fn what_is_recorded_is_read_whatever_is_there() {
     let (root, test) = three();
-    let two = check(&with(Parts::TrainVal, root.path()));
-    let hint = "`data.parts = \"train_val_test\"` tests";
+    let two = check(&with(DataParts::TrainVal, root.path()));
+    let hint = "`data.parts = \"train_val_test\"` reads a test part";
     assert!(two.notes[0].starts_with("`test` beside") && two.notes[0].contains(hint));
     assert_eq!(two.notes.len(), 1);
-    let tested = open(&with(Parts::TrainTest, root.path())).unwrap();
+    let tested = open(&with(DataParts::TrainTest, root.path())).unwrap();
     assert!(tested.val.is_none() && content(&tested.test) == test);
     assert!(tested.notes[0].starts_with("`val` beside"), "{:?}", tested.notes);
-    let alone = DataConfig { val_fraction: 0.25, ..with(Parts::Train, root.path()) };
+    let alone = DataConfig { val_fraction: 0.25, ..with(DataParts::Train, root.path()) };
     let alone = open(&alone).unwrap();
     assert!(alone.notes[0].starts_with("`test` and `val` beside"), "{:?}", alone.notes);
     assert_eq!((alone.train.len(), alone.test.len()), (6, 3));
     // ImageNet's validation images are what is tested.
     let imagenet = DataConfig { dataset: DatasetKind::Imagenet, ..config(root.path()) };
     check(&imagenet);
-    for parts in [Parts::TrainTest, Parts::TrainValTest] {
+    for parts in [DataParts::TrainTest, DataParts::TrainValTest] {
         let message = refusal(&with(parts, unpacked().path()));
         assert!(message.contains("find test images beside"), "{message}");
         let other = DataConfig { dataset: DatasetKind::Imagenet, ..with(parts, root.path()) };
@@ -99,7 +99,7 @@ fn a_test_folder_without_classes_is_named() {
     fs::create_dir(root.path().join("extra")).unwrap();
     let splits = check(&config(root.path()));
     assert!(splits.notes[0].starts_with("`extra` and `test` beside"), "{:?}", splits.notes);
-    assert_eq!((splits.notes.len(), parts(root.path())), (1, Parts::TrainVal));
+    assert_eq!((splits.notes.len(), parts(root.path())), (1, DataParts::TrainVal));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn train_and_test_are_two_parts() {
     let root = unpacked();
     fs::rename(root.path().join("val"), root.path().join("test")).unwrap();
     assert!(check(&config(root.path())).notes.is_empty());
-    assert_eq!(parts(root.path()), Parts::TrainTest);
+    assert_eq!(parts(root.path()), DataParts::TrainTest);
     let held = open(&DataConfig { val_fraction: 0.25, ..config(root.path()) }).unwrap();
     assert_eq!((held.train.len(), held.val.unwrap().len(), held.test.len()), (9, 3, 6));
     // A path of its own for them is the same.
@@ -131,10 +131,10 @@ fn archives_are_two_parts_unless_three_are_asked_for() {
     let both = DataConfig { val_labels: list, ..config(root.path()) };
     let notes = check(&both).notes;
     assert!(notes[0].starts_with("`some_test.tar` beside"), "{notes:?}");
-    check_three(&DataConfig { parts: Some(Parts::TrainValTest), ..both }, &test);
+    check_three(&DataConfig { parts: Some(DataParts::TrainValTest), ..both }, &test);
     fs::remove_file(root.path().join("ILSVRC2012_img_val.tar")).unwrap();
     check(&config(root.path()));
-    assert_eq!(parts(root.path()), Parts::TrainTest);
+    assert_eq!(parts(root.path()), DataParts::TrainTest);
     // Beside one archive.
     let root = tempfile::tempdir().unwrap();
     for (name, images) in [("x_train.tar", train()), ("x_test.tar", val())] {
@@ -164,7 +164,7 @@ fn class_folders_alone_give_a_share_of_each() {
     let photos = root.path().join("photos");
     folder(&photos, &train());
     for path in [&photos, &under, under.parent().unwrap(), &tar] {
-        assert_eq!(parts(path), Parts::Train, "{path:?}");
+        assert_eq!(parts(path), DataParts::Train, "{path:?}");
         for (val, test, counts) in
             [(0.25, None, (6, 3, 3)), (0.25, Some(0.5), (3, 3, 6)), (0.0, Some(0.25), (9, 0, 3))]
         {
@@ -179,7 +179,7 @@ fn class_folders_alone_give_a_share_of_each() {
             assert!(splits.train.empty_classes().is_empty());
             assert_eq!(splits.test_fraction, test.unwrap_or(val));
             // With what is recorded, it is the same.
-            let again = DataConfig { parts: Some(Parts::Train), ..held }.effective();
+            let again = DataConfig { parts: Some(DataParts::Train), ..held }.effective();
             assert_eq!(again.test_fraction, Some(test.unwrap_or(val)));
             assert_eq!(indices(&open(&again).unwrap().test), of_test);
         }
@@ -218,7 +218,7 @@ fn folders_called_as_parts_are_no_classes() {
         let (_root, held) = of(names);
         let message = refusal(&held);
         assert!(message.contains("may be parts") && message.contains("`data.parts"), "{message}");
-        let classes = open(&DataConfig { parts: Some(Parts::Train), ..held }).unwrap();
+        let classes = open(&DataConfig { parts: Some(DataParts::Train), ..held }).unwrap();
         assert_eq!(classes.train.num_classes(), names.len());
     }
     // A train among cars.
@@ -246,7 +246,16 @@ fn the_same_images_are_no_two_parts() {
     let whole = Some(root.path().to_owned());
     let message = refusal(&DataConfig { val_path: whole, ..config(root.path()) });
     assert!(message.contains("they are the same"), "{message}");
-    for parts in [Parts::Train, Parts::TrainTest] {
+    for (part, first) in [("val", "training"), ("test", "validation")] {
+        let (root, _) = three();
+        let place = root.path().join(part);
+        fs::remove_dir_all(&place).unwrap();
+        let to = if part == "val" { "train" } else { "val" };
+        std::os::unix::fs::symlink(root.path().join(to), place).unwrap();
+        let message = refusal(&config(root.path()));
+        assert!(message.contains(&format!("from {first} images")), "{message}");
+    }
+    for parts in [DataParts::Train, DataParts::TrainTest] {
         let val_path = Some(root.path().join("val"));
         let message = refusal(&DataConfig { val_path, ..with(parts, root.path()) });
         assert!(message.contains("`data.val_path = "), "{message}");
@@ -369,7 +378,7 @@ fn packs_of_three_parts_read_like_their_source() {
         let of = |images: Vec<Image>| images.into_iter().map(|(class, _, bytes)| (class, bytes));
         assert!(of(content(split)).eq(of(expected)));
     }
-    assert_eq!(parts(target.path()), Parts::TrainValTest);
+    assert_eq!(parts(target.path()), DataParts::TrainValTest);
 }
 
 #[test]
