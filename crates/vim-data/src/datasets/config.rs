@@ -138,8 +138,8 @@ pub struct DataConfig {
     /// Share of the training set held out for validation, 0 ≤ share < 1. It decides which
     /// checkpoint is "best".
     pub val_fraction: f64,
-    /// `folder`, `coco` and `yolo` without validation and test images: share of the training set held out for the
-    /// test, 0 ≤ share < 1. Left out: that of `data.val_fraction`.
+    /// `folder`, `coco` and `yolo` without validation and test images: share of the training set
+    /// held out for the test, 0 ≤ share < 1. Left out: that of `data.val_fraction`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_fraction: Option<f64>,
     /// The seed that chooses the held-out images. Left out: 0, so that all runs of a study share

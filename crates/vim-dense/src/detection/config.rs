@@ -29,8 +29,8 @@ pub struct DetectorConfig {
     /// (`"none"`).
     #[serde(skip_serializing_if = "is_add")]
     pub last: LastTap,
-    /// Whether objects have masks, which are learned and found (left out, they have). Without, boxes
-    /// alone are: the model has no head for masks.
+    /// Whether objects have masks, which are learned and found (left out, they have). Without them
+    /// boxes alone are: the model has no head for masks.
     #[serde(skip_serializing_if = "has_masks")]
     pub masks: bool,
     /// Channels of the pyramid's maps and inside the heads.

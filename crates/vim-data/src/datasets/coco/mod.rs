@@ -1,5 +1,5 @@
-//! Images with objects in files: COCO's annotations, in the layouts that programs export them in and
-//! in the archives as published, and YOLO's labels.
+//! Images with objects in files: COCO's annotations, in the layouts that programs export and in the
+//! archives as published, and YOLO's labels.
 
 mod layout;
 mod names;

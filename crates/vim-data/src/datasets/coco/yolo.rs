@@ -137,8 +137,8 @@ fn labels_of(folder: &Path) -> PathBuf {
     labels.filter(|path| path.is_dir()).unwrap_or_else(|| folder.to_owned())
 }
 
-/// The part `of` in `folder`, whose `classes` are so many, with or without `masks`; left out, as
-/// the labels have them.
+/// The part `of` in `folder`, of a number of `classes`, with or without `masks`; left out, as the
+/// labels have them.
 ///
 /// The headers of all images are read, as the labels are in shares of their sizes.
 pub(super) fn read(

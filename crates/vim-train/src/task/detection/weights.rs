@@ -15,8 +15,8 @@ use crate::weights::record::{METADATA_KEY, Recorded};
 use crate::weights::source::WeightsSource;
 
 /// What begins the backbone's names, and what is called so: the weight of what scores the anchors,
-/// the bias of the first layer of a stage's features, and that of the last layer of the masks, which
-/// not all have; in the original, and here.
+/// the bias of the first layer of a stage's features, and that of the last layer of the masks,
+/// which not all have; in the original, and here.
 const NAMES: [[&str; 4]; 2] = [
     [
         "backbone.net.",
