@@ -234,6 +234,9 @@ fn sections(survey: &Survey, start: &Start, rung: Rung, plan: Plan, name: &str) 
         }
         TaskKind::Detection => {
             let mut keys = vec![("box_side", format!("{:.1}", 0.875 * size as f64))];
+            if survey.has_boxes_alone {
+                keys.push(("masks", "false".to_owned()));
+            }
             if size < 512 {
                 let small = [
                     ("channels", 32),
@@ -301,6 +304,7 @@ mod tests {
             per_class: None,
             side,
             is_fixed: false,
+            has_boxes_alone: false,
             notes: Vec::new(),
         }
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use strum::VariantArray;
 use vim_data::{DataConfig, DatasetKind, DecodeLimits, Decoder, Encoding, Split, Splits};
 
-use crate::config::TaskKind;
+use crate::config::{Config, TaskKind, in_toml};
 use crate::error::Error;
 use crate::task::kinds::with_task;
 use crate::task::named::NamedTask;
@@ -32,6 +32,8 @@ pub(crate) struct Survey {
     pub(crate) side: usize,
     /// Whether all images have that side.
     pub(crate) is_fixed: bool,
+    /// Whether objects have boxes and no masks.
+    pub(crate) has_boxes_alone: bool,
     /// Oddities, a line each.
     pub(crate) notes: Vec<String>,
 }
@@ -54,15 +56,22 @@ impl Survey {
             } else {
                 TaskKind::Classification
             };
-            // Data with validation images of their own refuse that some are held out.
-            for val_fraction in [HELD_OUT, 0.0] {
-                let path = Some(path.to_owned());
-                let data = DataConfig { dataset, path, val_fraction, ..DataConfig::default() };
-                let opened = with_task!(task, T => {
-                    vim_data::open::<<T as NamedTask>::Annotation>(&data)
-                });
-                match opened {
-                    Ok(splits) => return Self::of_splits(path_of(&data), &data, task, &splits),
+            // Data with validation images of their own refuse that some are held out, and objects
+            // with boxes alone that masks are learned.
+            let heads = if dataset.has_objects() { &["", BOXES][..] } else { &[""] };
+            let shares = [HELD_OUT, 0.0].into_iter();
+            for (share, head) in
+                shares.flat_map(|share| heads.iter().map(move |head| (share, head)))
+            {
+                let Ok(config) = Config::from_toml(&opening(task, dataset, path, share, head))
+                else {
+                    continue;
+                };
+                match with_task!(task, T => <T as NamedTask>::splits(&config)) {
+                    Ok(splits) => {
+                        let found = Self::of_splits(path, &config.data, task, &splits)?;
+                        return Ok(Self { has_boxes_alone: !head.is_empty(), ..found });
+                    }
                     Err(error) if dataset == likely => wrong = Some(error),
                     Err(_) => {}
                 }
@@ -106,6 +115,7 @@ impl Survey {
             per_class,
             side,
             is_fixed: train.image_size().is_some(),
+            has_boxes_alone: false,
             notes: splits.notes.clone(),
         })
     }
@@ -144,8 +154,15 @@ fn is_asked(kind: DatasetKind) -> bool {
     kind.has_files() && !matches!(kind, DatasetKind::Imagenet | DatasetKind::Ade20k)
 }
 
-fn path_of(data: &DataConfig) -> &Path {
-    data.path.as_deref().unwrap_or(Path::new(""))
+/// The section of a detector without masks.
+const BOXES: &str = "[detection]\nmasks = false\n";
+
+/// A configuration by which images are opened.
+fn opening(task: TaskKind, dataset: DatasetKind, path: &Path, share: f64, head: &str) -> String {
+    let dataset: &str = dataset.into();
+    let path = in_toml(&path.to_string_lossy().into_owned().into());
+    let data = format!("dataset = \"{dataset}\"\npath = {path}\nval_fraction = {share:?}");
+    format!("task = \"{task}\"\n[data]\n{data}\n{head}")
 }
 
 /// The dataset whose error is told where none is found, by what lies in the folder `path`.

@@ -40,7 +40,7 @@ pub(crate) struct ShowArgs {
     #[command(flatten)]
     overrides: Overrides,
     /// Where to write the PNG; the page is beside it, ending in .html.
-    #[arg(long, value_name = "FILE", default_value = "samples.png")]
+    #[arg(short, long, alias = "output", value_name = "FILE", default_value = "samples.png")]
     out: PathBuf,
     /// Images to show, the first ones of the batch.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=4096))]
