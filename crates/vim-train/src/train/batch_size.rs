@@ -4,9 +4,10 @@
 //! steps and two evaluation batches on the run's data: what it runs out of hurts nobody else.
 
 use std::env;
+use std::fs;
 use std::process::{self, Command, Output, Stdio};
 
-use vim_run::RunDir;
+use vim_run::{LOCK, RunDir};
 
 use super::TrainArgs;
 use super::ranks::devices;
@@ -32,14 +33,22 @@ pub(super) fn sought(args: &TrainArgs, config: Config) -> Result<Config, Error> 
     look(&config, args.resume, args.fresh)?;
     let ranks = check(args, &config)?;
     // Another start of the run would look for memory on the same GPU.
-    let lock = RunDir::lock(&config.run_folder()?)?;
+    let folder = config.run_folder()?;
+    let is_new = !folder.exists();
+    let lock = RunDir::lock(&folder)?;
     if let Some(images) = recorded(args, &config) {
         return Ok(with(config, images));
     }
     let step = config.train.step();
     eprintln!("seeking train.batch_size on {}", ranks.name);
-    let found = largest(step, |images| tried(args, &config, &ranks, images))?;
+    let found = largest(step, |images| tried(args, &config, &ranks, images));
+    if is_new && found.is_err() {
+        // A run that does not start leaves no folder; what cannot be removed is in nobody's way.
+        let _ = fs::remove_file(folder.join(LOCK));
+        let _ = fs::remove_dir(&folder);
+    }
     drop(lock);
+    let found = found?;
     eprintln!(
         "note: train.batch_size = {found}, a multiple of {step}, by the device's memory; it is \
          recorded, and optim.lr stays {}",

@@ -171,5 +171,5 @@ fn a_batch_is_sought_once() {
     assert!(!refused.status.success());
     assert_parts(&stderr(&refused), &["error: ", "not even 8 images can be trained", "/no/such"]);
     assert_eq!(stderr(&refused).matches("batch of").count(), 1);
-    assert!(!bench.folder("b").join("config.toml").exists());
+    assert!(!bench.folder("b").exists());
 }
