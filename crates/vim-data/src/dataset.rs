@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 use crate::decode::{Exif, Stored};
-use crate::dense::{LabelRule, LabelTally};
+use crate::dense::{LabelMaps, LabelTally};
 use crate::objects::{ImageObjects, ObjectClasses, ObjectError};
 use crate::{error::DataError, statistics::Statistics};
 
@@ -86,8 +86,8 @@ pub trait Dataset: Send + Sync {
     }
 
     /// What the headers of the files, the annotations and earlier verifications say of the images
-    /// before any of them is decoded; label maps are read whole. `workers` threads do so, once: what
-    /// they see is kept with the list of the files, if that can be written.
+    /// before any of them is decoded; label maps are read whole. `workers` threads do so, once:
+    /// what they see is kept with the list of the files, if that can be written.
     ///
     /// # Errors
     /// If a decoder cannot be set up.
@@ -117,17 +117,6 @@ pub trait Dataset: Send + Sync {
     /// The [fingerprint](Self::fingerprint) that the same images would have with classes of these
     /// names, each label being what `label` makes of it.
     fn fingerprint_by(&self, names: &[String], label: &dyn Fn(Class) -> Class) -> Fingerprint;
-}
-
-/// The label maps of a dataset, which hold a byte for each pixel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LabelMaps {
-    /// From bytes to classes.
-    pub rule: LabelRule,
-    /// Colour of each class in pictures, red, green and blue.
-    pub colours: Vec<[u8; 3]>,
-    /// The value that a colour stands for in a map of colours; empty where such are not read.
-    pub by_colour: BTreeMap<[u8; 3], u8>,
 }
 
 /// What is known of images before they are decoded.

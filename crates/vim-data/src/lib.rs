@@ -51,8 +51,7 @@ pub use coco::{
     CocoScores, CocoUnusable, Detection, FEDERATED,
 };
 pub use dataset::{
-    Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Progress, Sample, Suspects,
-    Turned,
+    Class, Dataset, Encoding, Fingerprint, OnProgress, Progress, Sample, Suspects, Turned,
 };
 pub use datasets::config::{DataConfig, HoldOut};
 pub use datasets::{
@@ -65,7 +64,7 @@ pub use decode::{
 };
 pub use dense::{
     ClassList, ClassScore, Confusion, DensePlan, DenseRecipe, IGNORED, Inference, LONGEST_SIDE,
-    LabelMap, LabelRule, LabelTally, PairError, Photometric,
+    LabelMap, LabelMaps, LabelRule, LabelTally, PairError, Photometric,
 };
 pub use error::{ClassError, ClassSide, DataError, Location, SourceError, StagingError};
 pub use golden::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, check_golden};

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use crate::classes::ClassMatch;
-use crate::dataset::{
-    Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Sample, Suspects,
-};
+use crate::dataset::{Class, Dataset, Encoding, Fingerprint, OnProgress, Sample, Suspects};
 use crate::decode::Exif;
-use crate::dense::ClassList;
+use crate::dense::{ClassList, LabelMaps};
 use crate::error::{ClassError, DataError};
 use crate::objects::{ImageObjects, ObjectClasses, ObjectError};
 use crate::statistics::Statistics;

@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(list.by_colour(0), BTreeMap::from(values));
         assert_eq!(list.by_colour(1)[&[128, 0, 7]], 2);
         assert!(ClassList::parse("a:1,2:x:y\n").unwrap_err().contains("line 1"));
-        // Without a colour for each class of its own, colours are of no use in maps.
+        // Without a colour for each class of its own, maps cannot have colours.
         for text in ["a:::\nb:1,2,3::\n", "a:1,2,3::\nb:1,2,3::\n", "a\t#010203\nb\n"] {
             assert!(ClassList::parse(text).unwrap().by_colour(0).is_empty(), "{text}");
         }

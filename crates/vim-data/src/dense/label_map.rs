@@ -1,8 +1,9 @@
 //! Label maps: a class for each pixel of an image.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
-use crate::dataset::LabelMaps;
 use crate::decode::exif::turned_labels;
 use crate::decode::{DecodeError, Decoder};
 
@@ -130,6 +131,17 @@ impl LabelRule {
     pub fn first(self) -> u8 {
         u8::from(self.reduce_zero)
     }
+}
+
+/// The label maps of a dataset, which hold a byte for each pixel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelMaps {
+    /// From bytes to classes.
+    pub rule: LabelRule,
+    /// Colour of each class in pictures, red, green and blue.
+    pub colours: Vec<[u8; 3]>,
+    /// The value that a colour stands for in a map of colours; empty where such are not read.
+    pub by_colour: BTreeMap<[u8; 3], u8>,
 }
 
 /// A value in a label map that is no class.

@@ -97,8 +97,8 @@ pub fn scan(
     Ok(report)
 }
 
-/// As [`scan`], of the images at `places` alone, and without the note: gives those that have an EXIF
-/// orientation in its place.
+/// As [`scan`], of the images at `places` alone, and without the note: gives those that have an
+/// EXIF orientation in its place.
 pub(super) fn scan_places(
     images: &Images,
     places: &[usize],

@@ -1,5 +1,5 @@
-//! Looking into files that nobody has looked at, and keeping what they say: the heads of images, and
-//! what label maps hold.
+//! Looking into files that nobody has looked at, and keeping what they say: the heads of images,
+//! and what label maps hold.
 
 use std::collections::BTreeMap;
 

@@ -68,7 +68,7 @@ impl RecordedImages {
     /// Those of the effective `config`.
     fn of(config: &Config) -> Self {
         let statistics = config.data.statistics();
-        let is_classifier = config.heads() == (None, None);
+        let has_classes_alone = config.heads() == (None, None);
         // The decimal number that the f32 was written as.
         let decimal = |value: f32| value.to_string().parse().unwrap_or(f64::from(value));
         Self {
@@ -76,8 +76,8 @@ impl RecordedImages {
             normalize: config.data.normalize,
             mean: statistics.mean.map(decimal),
             std: statistics.std.map(decimal),
-            eval_crop_ratio: is_classifier.then_some(config.augment.eval_crop_ratio),
-            exif: config.data.exif.filter(|_| is_classifier),
+            eval_crop_ratio: has_classes_alone.then_some(config.augment.eval_crop_ratio),
+            exif: config.data.exif.filter(|_| has_classes_alone),
             pairs: config.pairs,
         }
     }

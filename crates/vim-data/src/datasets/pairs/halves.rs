@@ -1,5 +1,5 @@
-//! Where the halves of a dataset of pairs are, images and label maps: in folders of the parts, or in
-//! one folder each with lists of the parts' images, as PASCAL VOC has them.
+//! Where the halves of a dataset of pairs are, images and label maps: in folders of the parts, or
+//! in one folder each with lists of the parts' images, as PASCAL VOC has them.
 
 use std::iter;
 use std::path::{Path, PathBuf};

@@ -11,11 +11,9 @@ use partners::{Partners, Places};
 
 use super::image_files::start_staging;
 use super::{DataConfig, DatasetKind, Files, Source, Sources};
-use crate::dataset::{
-    Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Sample, Suspects,
-};
+use crate::dataset::{Class, Dataset, Encoding, Fingerprint, OnProgress, Sample, Suspects};
 use crate::decode::{Exif, Stored};
-use crate::dense::{ClassList, LabelRule, LabelTally, PairError};
+use crate::dense::{ClassList, LabelMaps, LabelRule, LabelTally, PairError};
 use crate::error::{DataError, Location, SourceError};
 use crate::statistics::Statistics;
 use crate::storage::EnvPaths;

@@ -6,8 +6,8 @@ use rand_chacha::ChaCha8Rng;
 
 use super::scene::Scene;
 use super::{Shapes, ShapesBackground};
-use crate::dataset::{Class, Dataset, Encoding, Fingerprint, LabelMaps, Sample};
-use crate::dense::{ClassList, LabelRule};
+use crate::dataset::{Class, Dataset, Encoding, Fingerprint, Sample};
+use crate::dense::{ClassList, LabelMaps, LabelRule};
 use crate::error::DataError;
 use crate::rng::{self, below, uniform};
 use crate::statistics::Statistics;
