@@ -178,8 +178,8 @@ fn unknown_key(path: &str, key: &str, node: Node) -> ConfigError {
     ConfigError::new(path, Problem::UnknownKey { nearest, known })
 }
 
-/// What other programs call a key.
-const SYNONYMS: [(&str, &str); 22] = [
+/// What is meant by other programs' words, and by parts of keys that several have.
+const SYNONYMS: [(&str, &str); 23] = [
     ("batch", "train.batch_size"),
     ("bs", "train.batch_size"),
     ("data", "data.path"),
@@ -193,6 +193,7 @@ const SYNONYMS: [(&str, &str); 22] = [
     ("lr0", "optim.lr"),
     ("maxepochs", "train.epochs"),
     ("model", "model.preset"),
+    ("name", "run.name"),
     ("numworkers", "data.workers"),
     ("out", "run.root"),
     ("output", "run.root"),
@@ -209,11 +210,11 @@ const SYNONYMS: [(&str, &str); 22] = [
 pub(crate) fn key_named(word: &str) -> Option<String> {
     let plain = |word: &str| word.to_lowercase().replace(['-', '_'], "");
     let word = plain(word);
+    if let Some((_, key)) = SYNONYMS.iter().find(|(other, _)| *other == word) {
+        return Some((*key).to_owned());
+    }
     let named = keys().into_iter().filter(|key| key.contains('.') && plain(leaf(key)) == word);
-    let synonym = || SYNONYMS.iter().find(|(other, _)| *other == word);
-    named
-        .min_by_key(|key| key.matches('.').count())
-        .or_else(|| synonym().map(|(_, key)| (*key).to_owned()))
+    named.min_by_key(|key| key.matches('.').count())
 }
 
 /// The last part of a key's path.
@@ -279,6 +280,8 @@ mod tests {
             ("BatchSize", Some("train.batch_size")),
             ("seed", Some("run.seed")),
             ("learning_rate", Some("optim.lr")),
+            ("name", Some("run.name")),
+            ("output", Some("run.root")),
             ("dry-run", None),
         ] {
             assert_eq!(key_named(word).as_deref(), expected, "{word}");
