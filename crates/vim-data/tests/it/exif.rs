@@ -145,7 +145,8 @@ fn annotations_of_the_pixels_as_stored_are_told_by_the_size() {
 
 #[test]
 fn what_only_a_turn_would_fit_is_said() {
-    let splits = open(&coco(&[6, 3], false), Some(Exif::Ignore));
+    let root = coco(&[6, 3], false);
+    let splits = open(&root, Some(Exif::Ignore));
     let bad = known_of(&splits.test).bad;
     assert_eq!(bad.len(), 1, "upside down fits");
     let expected = "28 × 20 pixels as stored, and 20 × 28, as what belongs to it, as its EXIF \
@@ -251,9 +252,7 @@ fn classes_are_turned_when_that_is_asked_for() {
 
 #[test]
 fn a_picture_is_read_either_way() {
-    let root = tempfile::tempdir().unwrap();
-    let path = root.path().join("exif6.jpg");
-    fs::write(&path, golden::bytes("exif6.jpg")).unwrap();
+    let path = golden::path("odd/exif6.jpg");
     let [plain, turned] =
         [Exif::Ignore, Exif::Apply].map(|exif| read_whole_picture(&path, exif).unwrap());
     assert_eq!(stored(turned.clone(), 6), plain);
