@@ -11,8 +11,8 @@ use crate::storage::each::{ProgressCounter, for_each};
 use crate::storage::heads::keep;
 use crate::storage::images::Images;
 
-/// As [`scan`](super::scan()), of the images and of the label maps of `pairs`: odd are also pairs that cannot be
-/// used by what is known of them.
+/// As [`scan`](super::scan()), of the images and of the label maps of `pairs`: odd are also pairs
+/// that cannot be used by what is known of them.
 ///
 /// # Errors
 /// If a file cannot be read at all.

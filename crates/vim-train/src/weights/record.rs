@@ -55,7 +55,7 @@ pub struct RecordedImages {
     /// `augment.eval_crop_ratio`, where images have one size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_crop_ratio: Option<f64>,
-    /// `data.exif`, where a classifier's images are turned.
+    /// `data.exif`, where images with one class each are turned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exif: Option<Exif>,
     /// `[pairs]`, where they have label maps.
@@ -67,7 +67,7 @@ impl RecordedImages {
     /// Those of the effective `config`.
     fn of(config: &Config) -> Self {
         let statistics = config.data.statistics();
-        let is_classifier = config.heads() == (None, None);
+        let is_headless = config.heads() == (None, None);
         // The decimal number that the f32 was written as.
         let decimal = |value: f32| value.to_string().parse().unwrap_or(f64::from(value));
         Self {
@@ -75,8 +75,8 @@ impl RecordedImages {
             normalize: config.data.normalize,
             mean: statistics.mean.map(decimal),
             std: statistics.std.map(decimal),
-            eval_crop_ratio: is_classifier.then_some(config.augment.eval_crop_ratio),
-            exif: config.data.exif.filter(|_| is_classifier),
+            eval_crop_ratio: is_headless.then_some(config.augment.eval_crop_ratio),
+            exif: config.data.exif.filter(|_| is_headless),
             pairs: config.pairs,
         }
     }
