@@ -56,7 +56,7 @@ pub struct RecordedImages {
     /// `augment.eval_crop_ratio`, where images have one size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_crop_ratio: Option<f64>,
-    /// `data.exif`, where a classifier's images are turned.
+    /// `data.exif`, where images with one class each are turned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exif: Option<Exif>,
     /// `[pairs]`, where they have label maps.
