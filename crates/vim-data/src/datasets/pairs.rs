@@ -178,11 +178,6 @@ impl Pairs {
     pub fn label_map_files(&self) -> &Images {
         &self.label_maps
     }
-
-    /// The images and the label maps, in one order.
-    pub fn into_halves(self) -> [Images; 2] {
-        [self.images, self.label_maps]
-    }
 }
 
 impl Dataset for Pairs {

@@ -113,7 +113,7 @@ pub fn scan(
         };
         *report.kinds.entry(kind).or_default() += 1;
         if let Some(what) = odd {
-            report.odd.push(Finding::new(images, index, what));
+            report.odd.push(Finding::of(images, index, what));
         }
     }
     Ok(report)

@@ -101,13 +101,13 @@ pub fn verify(
     for index in 0..images.len() {
         // Whatever was recorded before.
         if let Some(what) = unsure.remove(&index) {
-            report.bad.push(Finding::new(images, index, what));
+            report.bad.push(Finding::of(images, index, what));
             continue;
         }
         match images.facts(index).map(|facts| &facts.verdict) {
             Some(Verdict::Good) => report.good += 1,
-            Some(Verdict::Warned(what)) => report.warned.push(Finding::new(images, index, what)),
-            Some(Verdict::Bad(what)) => report.bad.push(Finding::new(images, index, what)),
+            Some(Verdict::Warned(what)) => report.warned.push(Finding::of(images, index, what)),
+            Some(Verdict::Bad(what)) => report.bad.push(Finding::of(images, index, what)),
             None => {}
         }
     }

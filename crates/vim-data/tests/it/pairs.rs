@@ -354,8 +354,7 @@ fn verification_and_a_scan_name_bad_pairs() {
     assert!(report.bad[0].what.contains("label map that begins with `?`"), "{:?}", report.bad);
     let report = vim_data::verify_pairs(&sources.val, 2, &|_| {}).unwrap();
     assert_eq!((report.good, report.bad.len()), (8, 0));
-    let [_, maps] = sources.train.into_halves();
-    let report = vim_data::scan(&maps, 2, &|_| {}).unwrap();
+    let report = vim_data::scan(sources.train.label_map_files(), 2, &|_| {}).unwrap();
     assert_eq!((report.images, report.odd.len(), report.kinds["grey PNG"]), (24, 1, 23));
 }
 
