@@ -90,6 +90,33 @@ fn headers_tell_of_pairs_that_do_not_fit() {
 fn headers_are_read_once_from_folders_and_archives() {
     let root = tempfile::tempdir().unwrap();
     let [folder, tar, zip] = pairs::laid_out(root.path());
+#[test]
+fn a_scan_names_all_that_is_wrong_with_an_image() {
+    let other = crate::golden::bytes("odd/444.jpg");
+    let (_root, folder) = pairs::spoiled("images/validation/ADE_val_00000003.png", other);
+    let sources = vim_data::open_pairs(&pairs::of_path(&folder), &EnvPaths::default()).unwrap();
+    let [images, _] = vim_data::scan_pairs(&sources.val, 2, [&|_| {}, &|_| {}]).unwrap();
+    let [kind, size] = &images.odd[..] else { panic!("{:?}", images.odd) };
+    assert_eq!(kind.what, "is a JPEG by its content");
+    assert!(size.what.contains("a label map of 32 × 32"), "{}", size.what);
+}
+
+#[test]
+fn a_disk_that_fails_is_no_bad_image() {
+    let known = |kind| {
+        let images = Memory { failure: kind, ..Memory::files(4) };
+        images.failures[2].store(u32::MAX, Ordering::SeqCst);
+        KnownImages::of_all(&images, "test images", 2, &|_| {}).unwrap()
+    };
+    let failed = known(ErrorKind::Other);
+    assert_eq!((failed.bad.len(), failed.bad[0].index), (1, 2));
+    let error = failed.clone().check(BadRule::Test(BadTest::Fail)).unwrap_err();
+    assert!(error.is_io() && error.to_string().contains("see to the disk"), "{error}");
+    assert!(failed.check(BadRule::Test(BadTest::Wrong)).is_ok());
+    let error = known(ErrorKind::InvalidData).check(BadRule::Test(BadTest::Fail)).unwrap_err();
+    assert!(!error.is_io() && error.to_string().contains("replace or remove them"), "{error}");
+}
+
     for path in [&folder, &tar, &zip] {
         assert_eq!(bad(&pairs::open(path).unwrap()).map(|bad| bad.len()), [0, 0]);
     }
