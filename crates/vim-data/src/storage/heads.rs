@@ -84,8 +84,8 @@ fn read_head(images: &Images, index: usize, decoder: &Decoder, file: &mut Vec<u8
 pub(crate) fn keep(images: &Images) -> Option<String> {
     let (file, error) = images.keep_known().err()?;
     Some(format!(
-        "what the headers of the files in `{}` say cannot be kept in `{}` ({error}), the next run \
-         reads them again; set data.index_cache",
+        "what is known of the files in `{}` cannot be kept in `{}` ({error}), the next run reads \
+         them again; set data.index_cache",
         images.root().display(),
         file.display()
     ))
