@@ -1,13 +1,16 @@
 //! What is known of images before they are decoded: by headers, annotations and verifications.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use serde_json::json;
 use vim_data::{
     BadRule, BadTest, BadTrain, DataError, EnvPaths, Finding, KnownImages, Splits, VerifyOptions,
 };
 
+use crate::memory::Memory;
 use crate::{coco_tree, pairs, trees};
 
 /// The bad images among those of both parts.
@@ -25,7 +28,8 @@ fn said(count: usize, images: usize, rule: BadRule) -> Result<Vec<String>, DataE
         what: "is empty".to_owned(),
     };
     let (what, notes) = ("test images".to_owned(), vec!["a note".to_owned()]);
-    KnownImages { what, images, bad: (0..count).map(one).collect(), notes }.check(rule)
+    let bad = (0..count).map(one).collect();
+    KnownImages { what, images, bad, is_io: false, notes }.check(rule)
 }
 
 #[test]
@@ -87,10 +91,6 @@ fn headers_tell_of_pairs_that_do_not_fit() {
 }
 
 #[test]
-fn headers_are_read_once_from_folders_and_archives() {
-    let root = tempfile::tempdir().unwrap();
-    let [folder, tar, zip] = pairs::laid_out(root.path());
-#[test]
 fn a_scan_names_all_that_is_wrong_with_an_image() {
     let other = crate::golden::bytes("odd/444.jpg");
     let (_root, folder) = pairs::spoiled("images/validation/ADE_val_00000003.png", other);
@@ -117,6 +117,10 @@ fn a_disk_that_fails_is_no_bad_image() {
     assert!(!error.is_io() && error.to_string().contains("replace or remove them"), "{error}");
 }
 
+#[test]
+fn headers_are_read_once_from_folders_and_archives() {
+    let root = tempfile::tempdir().unwrap();
+    let [folder, tar, zip] = pairs::laid_out(root.path());
     for path in [&folder, &tar, &zip] {
         assert_eq!(bad(&pairs::open(path).unwrap()).map(|bad| bad.len()), [0, 0]);
     }
