@@ -1,5 +1,6 @@
 //! The trait of all datasets, and the progress of what goes through one.
 
+use std::path::PathBuf;
 use std::{collections::BTreeSet, fmt};
 
 use serde::{Serialize, Serializer};
@@ -86,6 +87,11 @@ pub trait Dataset: Send + Sync {
     /// If a decoder cannot be set up.
     fn suspects(&self, _workers: usize, _watch: OnProgress<'_>) -> Result<Suspects, DataError> {
         Ok(Suspects::default())
+    }
+
+    /// The folders and archives that its files are read from.
+    fn roots(&self) -> Vec<PathBuf> {
+        Vec::new()
     }
 
     /// Where one image is, for messages and records: a path, or `archive:member`.

@@ -1,7 +1,7 @@
 //! Images with COCO's annotations, in folders or in the archives as published.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::image_files::start_staging;
 use super::{DataConfig, Files, Source, Sources};
@@ -280,6 +280,10 @@ impl Dataset for Coco {
             }
         }
         Ok(suspects)
+    }
+
+    fn roots(&self) -> Vec<PathBuf> {
+        self.images.roots()
     }
 
     fn name(&self, index: usize) -> String {

@@ -1,6 +1,6 @@
 //! Pairs of an image and a label map in files.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::image_files::start_staging;
 use super::{DataConfig, DatasetKind, Files, Source, Sources};
@@ -221,6 +221,10 @@ impl Dataset for Pairs {
         }
         suspects.bad.extend(self.images.known().bad.iter().map(|&index| index as usize));
         Ok(suspects)
+    }
+
+    fn roots(&self) -> Vec<PathBuf> {
+        [self.images.roots(), self.label_maps.roots()].concat()
     }
 
     fn name(&self, index: usize) -> String {

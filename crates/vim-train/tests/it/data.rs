@@ -308,6 +308,15 @@ fn a_shown_batch_replaces_nothing_that_was_not_named() {
     let before = fs::read(&image).unwrap();
     assert_says(&shown(&image, &["--force"]), 73, &["is read by this command"]);
     assert_eq!(fs::read(&image).unwrap(), before);
+    // A new one would be one more image of a class; beside the parts nothing is read.
+    for inside in ["train/a/sheet.png", "train/sheet.png", "val/b/sheet.png"] {
+        let path = root.path().join(inside);
+        assert_says(&shown(&path, &[]), 73, &["lies in what is"]);
+        assert!(!path.exists());
+    }
+    for more in [&[][..], &["--force"]] {
+        assert_code(&shown(&root.path().join("sheet.png"), more), 0);
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use vim_run::storage::{Disk, replace};
 use crate::args::Overrides;
 use crate::config::Config;
 use crate::error::Error;
-use crate::output::{OutputError, check_free, check_no_input, print, print_json};
+use crate::output::{OutputError, check_apart, check_free, check_no_input, print, print_json};
 use crate::task::batches;
 use crate::task::kinds::with_task;
 use crate::task::named::NamedTask;
@@ -90,6 +90,10 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
         (<T as NamedTask>::splits(&config)?, <T as NamedTask>::training(&config, &Comm::single()))
     });
     let size = config.model.image_size;
+    let parts = [Some(&splits.train), Some(&splits.test), splits.val.as_ref()];
+    let roots: Vec<PathBuf> =
+        parts.into_iter().flatten().flat_map(|part| part.dataset().roots()).collect();
+    files.into_iter().try_for_each(|file| check_apart(file, &roots))?;
     let statistics = splits.train.statistics(config.data.normalize);
     let plain = batches::evaluation(&config, size, &Comm::single());
     let loader = Loader::new(splits.train.clone(), loading)?;
