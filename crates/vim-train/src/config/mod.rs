@@ -31,6 +31,7 @@ pub(crate) use compared::{is_of_backbone, part};
 pub(crate) use error::nearest;
 pub use error::{ConfigError, Origin, Problem};
 pub use load::Loaded;
+pub(crate) use load::config_inputs;
 pub use print::reference;
 pub(crate) use print::{dotted, dotted_values, in_toml};
 pub use schema::schema;
