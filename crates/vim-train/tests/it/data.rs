@@ -357,8 +357,9 @@ fn a_pack_that_is_interrupted_leaves_nothing() {
             while partial() == 0 && child.try_wait().unwrap().is_none() {
                 thread::sleep(Duration::from_millis(1));
             }
-            // One that has ended waits to be asked, and takes the signal as well.
-            kill_process(Pid::from_child(&child), signal).unwrap();
+            if child.try_wait().unwrap().is_none() {
+                kill_process(Pid::from_child(&child), signal).unwrap();
+            }
             let ended = child.wait().unwrap().code();
             if ended == Some(0) {
                 fs::remove_dir_all(target.path()).unwrap();
