@@ -92,7 +92,8 @@ const MOST_FILES: usize = 256;
 pub fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     if File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)? as u64 > MOST_BYTES {
-        return Err(io::Error::other("it is larger than 4 MiB, and so no configuration"));
+        let text = "it is larger than 4 MiB, and so no configuration";
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
     Ok(text)
 }
@@ -341,8 +342,8 @@ mod tests {
         let error = failure(&files, "a.toml").to_string();
         assert!(error.contains("/dev/zero cannot be read: it is larger than 4 MiB"), "{error}");
         fs::write(files.path().join("b.toml"), "#".repeat(5 << 20)).unwrap();
-        let problem = failure(&files, "b.toml").problem;
-        assert!(matches!(problem, LayerProblem::Read(_)), "{problem}");
+        let LayerProblem::Read(error) = failure(&files, "b.toml").problem else { panic!("it is") };
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
     }
 
     #[test]

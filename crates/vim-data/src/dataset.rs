@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 
@@ -93,6 +94,11 @@ pub trait Dataset: Send + Sync {
     /// If a decoder cannot be set up.
     fn suspects(&self, _workers: usize, _watch: OnProgress<'_>) -> Result<Suspects, DataError> {
         Ok(Suspects::default())
+    }
+
+    /// The folders and archives that its files are read from.
+    fn roots(&self) -> Vec<PathBuf> {
+        Vec::new()
     }
 
     /// Where one image is, for messages and records: a path, or `archive:member`.

@@ -48,7 +48,7 @@ impl InputKind {
             Self::Image => "an image",
             Self::Annotations => "a file of annotations or detections",
             Self::Classes => "a file of classes",
-            Self::Script => "a script",
+            Self::Script => "a script or a configuration",
             Self::Record => "such a file",
         }
     }
@@ -132,7 +132,10 @@ mod tests {
         File::create(&path).unwrap().set_len((4 << 20) + 1).unwrap();
         let error = read_input(&path, InputKind::Script).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
-        assert_eq!(error.to_string(), "it is larger than 4 MiB, the most that a script may have");
+        assert_eq!(
+            error.to_string(),
+            "it is larger than 4 MiB, the most that a script or a configuration may have"
+        );
         assert_eq!(read_input(&path, InputKind::Image).unwrap().len(), (4 << 20) + 1);
         let mut buffer = vec![7; 5];
         for length in [0, UNASKED - 1, UNASKED, UNASKED + 1, 4 << 20] {

@@ -1,5 +1,6 @@
 //! A dataset under the labels of recorded classes.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::classes::ClassMatch;
@@ -139,6 +140,10 @@ impl Dataset for Relabelled {
 
     fn suspects(&self, workers: usize, watch: OnProgress<'_>) -> Result<Suspects, DataError> {
         self.inner.suspects(workers, watch)
+    }
+
+    fn roots(&self) -> Vec<PathBuf> {
+        self.inner.roots()
     }
 
     fn name(&self, index: usize) -> String {

@@ -47,6 +47,9 @@ impl DataError {
                     | Kind::UnexpectedEof
             )
         };
+        if let Self::KnownBad { is_io, .. } = self {
+            return *is_io;
+        }
         if let Self::Io { source, .. } | Self::Source(SourceError::Read { source, .. }) = self {
             return !of_data(source);
         }
@@ -277,7 +280,8 @@ pub enum DataError {
     /// Images are known to be bad before the first of them is used.
     #[error(
         "use {count} of {images} {what}: {name}, the first, {reason}. List them all by `vim-train \
-         data verify`, and replace or remove them; {advice}"
+         data verify`, and {}; {advice}",
+        if *is_io { "see to the disk or the network" } else { "replace or remove them" }
     )]
     KnownBad {
         /// Bad images.
@@ -290,6 +294,8 @@ pub enum DataError {
         name: String,
         /// What is wrong with it.
         reason: String,
+        /// Whether the operating system failed to read one of them.
+        is_io: bool,
         /// What else can be done.
         advice: &'static str,
     },

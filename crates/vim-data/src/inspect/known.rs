@@ -31,6 +31,8 @@ pub struct KnownImages {
     pub images: usize,
     /// Those that cannot be used.
     pub bad: Vec<Finding>,
+    /// Whether the operating system failed to read one of those, which may be good.
+    pub is_io: bool,
     /// What is to be said of them beside that, a line each.
     pub notes: Vec<String>,
     /// What their label maps hold, if they have some.
@@ -93,13 +95,15 @@ impl KnownImages {
         let checked = for_each(0..suspects.len(), workers, &count, &start, &|tools, at| {
             Ok(examine(dataset, suspects[at], tools))
         })?;
-        let bad = suspects
-            .iter()
-            .zip(checked)
-            .filter_map(|(&index, checked)| Some(Finding::of(dataset, index, checked.err()?)));
-        let bad = bad.collect();
+        let (mut bad, mut is_io) = (Vec::new(), false);
+        for (&index, checked) in suspects.iter().zip(checked) {
+            if let Err((what, of_system)) = checked {
+                bad.push(Finding::of(dataset, index, what));
+                is_io |= of_system;
+            }
+        }
         let (labels, notes) = said(dataset, &indices, found, what);
-        Ok(Self { what: what.to_owned(), images: indices.len(), bad, notes, labels })
+        Ok(Self { what: what.to_owned(), images: indices.len(), bad, is_io, notes, labels })
     }
 
     /// Everything that is to be said before training or an evaluation begins, a line each.
@@ -107,7 +111,7 @@ impl KnownImages {
     /// # Errors
     /// If that would end, sooner or later, for the images known to be bad.
     pub fn check(self, rule: BadRule) -> Result<Vec<String>, DataError> {
-        let Self { what, images, bad, mut notes, labels: _ } = self;
+        let Self { what, images, bad, is_io, mut notes, labels: _ } = self;
         let Some(first) = bad.first() else { return Ok(notes) };
         let count = bad.len();
         let draws_all = |draws: u64| draws >= images as u64;
@@ -136,7 +140,7 @@ impl KnownImages {
             }
         };
         let (name, reason) = (first.name.clone(), first.what.clone());
-        Err(DataError::KnownBad { count, images, what, name, reason, advice })
+        Err(DataError::KnownBad { count, images, what, name, reason, is_io, advice })
     }
 }
 
@@ -224,18 +228,18 @@ impl Tools {
 }
 
 /// Reads and decodes an image and what belongs to it, as training and evaluation do: a warning, or
-/// why it cannot be used; and the bytes read.
+/// why it cannot be used and whether the operating system failed; and the bytes read.
 pub(super) fn examine(
     dataset: &dyn Dataset,
     index: usize,
     Tools { decoder, sample, image, map, is_patient }: &mut Tools,
-) -> (Result<Option<String>, String>, u64) {
+) -> (Result<Option<String>, (String, bool)>, u64) {
     let read = match is_patient {
         true => worker::read(dataset, index, sample),
         false => dataset.read(index, sample),
     };
     if let Err(error) = read {
-        return (Err(format!("cannot be read: failed to {error}")), 0);
+        return (Err((format!("cannot be read: failed to {error}"), error.is_io())), 0);
     }
     let bytes = sample.bytes();
     let checked = if dataset.label_maps().is_some() {
@@ -254,7 +258,7 @@ pub(super) fn examine(
         let decoded = decoder.decode(&sample.image, image);
         decoded.map(|decoded| decoded.warning).map_err(|error| error.to_string())
     };
-    (checked, bytes)
+    (checked.map_err(|what| (what, false)), bytes)
 }
 
 /// The objects of an image that are left out, if there are some.

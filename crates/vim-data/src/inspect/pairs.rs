@@ -84,7 +84,7 @@ pub(super) fn verify_all(
         match result {
             Ok(None) => report.good += 1,
             Ok(Some(what)) => report.warned.push(Finding::of(dataset, index, what)),
-            Err(what) => report.bad.push(Finding::of(dataset, index, what)),
+            Err((what, _)) => report.bad.push(Finding::of(dataset, index, what)),
         }
     }
     // Other parts may have others of the files.

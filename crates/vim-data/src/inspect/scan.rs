@@ -53,8 +53,9 @@ pub struct ScanReport {
 impl ScanReport {
     /// With what is known of the images: the bad ones are odd.
     pub(super) fn with(mut self, known: KnownImages) -> Self {
-        let names: HashSet<String> = self.odd.iter().map(|odd| odd.name.clone()).collect();
-        let more = known.bad.into_iter().filter(|bad| !names.contains(&bad.name));
+        let said = |odd: &Finding| (odd.name.clone(), odd.what.clone());
+        let all: HashSet<_> = self.odd.iter().map(said).collect();
+        let more = known.bad.into_iter().filter(|bad| !all.contains(&said(bad)));
         self.odd.extend(more);
         self.notes.extend(known.notes);
         self
@@ -141,7 +142,7 @@ pub(super) fn scan_places(
         };
         *report.kinds.entry(kind).or_default() += 1;
         if let Some(what) = odd {
-            report.odd.push(Finding::new(images, index, what));
+            report.odd.push(Finding::of(images, index, what));
         }
     }
     Ok((report, turned))

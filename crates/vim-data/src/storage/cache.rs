@@ -16,6 +16,7 @@ use std::io::{self, Read, Write};
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -202,12 +203,34 @@ fn load(file: &Path, part: &Part) -> Result<(Index, Vec<FileStamp>, Known), Unus
     }
 }
 
+/// What the names of temporary files begin with, and how many letters and digits follow.
+const TEMPORARY: &str = ".vim-index-";
+const RANDOM: usize = 6;
+/// Nobody writes an index for longer.
+const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Removes the temporary files that processes which were killed have left in a folder.
+fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_temporary = entry.file_name().to_str().is_some_and(|name| {
+            let random = name.strip_prefix(TEMPORARY).unwrap_or_default();
+            random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        });
+        let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+        if is_temporary && age().is_some_and(|age| age > ABANDONED) {
+            // One that cannot be removed harms nobody.
+            _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Writes to a temporary file beside `file`, then renames: a reader sees all of it or none.
 pub(crate) fn write(file: &Path, version: u32, content: &impl Serialize) -> io::Result<()> {
     let payload = postcard::to_stdvec(content).map_err(io::Error::other)?;
     let folder = file.parent().unwrap_or(Path::new("."));
+    sweep(folder);
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".vim-index-");
+    builder.prefix(TEMPORARY);
     // Other users of the data may read it; the process's umask still counts.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));

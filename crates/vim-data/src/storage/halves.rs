@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
-use super::index::{FileStamp, FoundImage, Index, Skipped, is_hidden, is_image};
+use super::index::{FileStamp, FoundImage, Index, Skipped, is_image};
 use super::zips::{self, Zipped, is_zip};
 use super::{folder, tars};
 use crate::error::{DataError, Location};
@@ -31,7 +31,7 @@ pub(crate) fn list(root: &Path, folders: &[String]) -> Result<(Index, Vec<FileSt
     let stamp = FileStamp::of(root).map_err(DataError::io(root))?;
     let mut skipped = Skipped::default();
     let mut is_wanted = |name: &str| {
-        if is_hidden(name) || inside(name, folders).is_none() {
+        if inside(name, folders).is_none() {
             return false;
         }
         if !is_image(name) {

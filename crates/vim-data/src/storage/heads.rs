@@ -114,8 +114,8 @@ pub(crate) fn tally(
 pub(crate) fn keep(images: &Images) -> Option<String> {
     let (file, error) = images.keep_known().err()?;
     Some(format!(
-        "what the files in `{}` say cannot be kept in `{}` ({error}), the next run reads them \
-         again; set data.index_cache",
+        "what is known of the files in `{}` cannot be kept in `{}` ({error}), the next run reads \
+         them again; set data.index_cache",
         images.root().display(),
         file.display()
     ))

@@ -150,9 +150,15 @@ impl Images {
         self.entry(index).facts.as_ref()
     }
 
-    /// CRC-32C of an image's file, once that has been read whole.
+    /// CRC-32C that an image's file must have, once that has been read whole. One that was found
+    /// bad may be mended, but for those of a pack.
     pub(crate) fn checksum(&self, index: usize) -> Option<u32> {
-        self.entry(index).crc32c
+        self.entry(index).crc32c.filter(|_| self.is_pack() || !self.is_bad(index))
+    }
+
+    /// Whether a verification found an image bad.
+    pub(crate) fn is_bad(&self, index: usize) -> bool {
+        self.facts(index).is_some_and(|facts| matches!(facts.verdict, Verdict::Bad(_)))
     }
 
     /// Whether it is a pack, whose checksums were made with it.
@@ -277,16 +283,12 @@ impl Images {
         self.cached.save()
     }
 
-    /// Records findings and saves them with the index.
-    pub(crate) fn record(
-        &mut self,
-        found: impl IntoIterator<Item = (usize, Facts, u32)>,
-    ) -> Result<(), DataError> {
+    /// Records findings in the index.
+    pub(crate) fn record(&mut self, found: impl IntoIterator<Item = (usize, Facts, u32)>) {
         for (index, facts, crc32c) in found {
             let entry = &mut self.cached.index.entries[index];
             (entry.facts, entry.crc32c) = (Some(facts), Some(crc32c));
         }
-        self.cached.save().map_err(|(path, source)| DataError::Io { path, source })
     }
 }
 
@@ -335,10 +337,15 @@ impl Dataset for Images {
 
     /// Those that a verification found bad: of classes alone no header is read.
     fn suspects(&self, _workers: usize, _watch: OnProgress<'_>) -> Result<Suspects, DataError> {
-        let is_bad = |&index: &usize| {
-            self.facts(index).is_some_and(|facts| matches!(facts.verdict, Verdict::Bad(_)))
-        };
-        Ok(Suspects { bad: (0..self.len()).filter(is_bad).collect(), ..Suspects::default() })
+        let bad = (0..self.len()).filter(|&index| self.is_bad(index)).collect();
+        Ok(Suspects { bad, ..Suspects::default() })
+    }
+
+    fn roots(&self) -> Vec<PathBuf> {
+        match self.archives() {
+            [] => vec![self.root().to_owned()],
+            archives => archives.to_vec(),
+        }
     }
 
     fn name(&self, index: usize) -> String {

@@ -1,13 +1,16 @@
 //! What is known of images before they are decoded: by headers, annotations and verifications.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use serde_json::json;
 use vim_data::{
     BadRule, BadTest, BadTrain, DataError, EnvPaths, Finding, KnownImages, Splits, VerifyOptions,
 };
 
+use crate::memory::Memory;
 use crate::{coco_tree, pairs, trees};
 
 /// The bad images among those of both parts.
@@ -26,7 +29,7 @@ fn said(count: usize, images: usize, rule: BadRule) -> Result<Vec<String>, DataE
     };
     let (what, notes) = ("test images".to_owned(), vec!["a note".to_owned()]);
     let bad = (0..count).map(one).collect();
-    KnownImages { what, images, bad, notes, labels: None }.check(rule)
+    KnownImages { what, images, bad, is_io: false, notes, labels: None }.check(rule)
 }
 
 #[test]
@@ -87,6 +90,33 @@ fn headers_tell_of_pairs_that_do_not_fit() {
             vim_data::scan_pairs(sources.val.as_ref().unwrap(), 2, [&|_| {}, &|_| {}]).unwrap();
         assert_eq!(images.odd.len(), 1, "{:?}", images.odd);
     }
+}
+
+#[test]
+fn a_scan_names_all_that_is_wrong_with_an_image() {
+    let other = crate::golden::bytes("odd/444.jpg");
+    let (_root, folder) = pairs::spoiled("images/validation/ADE_val_00000003.png", other);
+    let sources = vim_data::open_pairs(&pairs::of_path(&folder), &EnvPaths::default()).unwrap();
+    let [images, _] = vim_data::scan_pairs(&sources.val, 2, [&|_| {}, &|_| {}]).unwrap();
+    let [kind, size] = &images.odd[..] else { panic!("{:?}", images.odd) };
+    assert_eq!(kind.what, "is a JPEG by its content");
+    assert!(size.what.contains("a label map of 32 × 32"), "{}", size.what);
+}
+
+#[test]
+fn a_disk_that_fails_is_no_bad_image() {
+    let known = |kind| {
+        let images = Memory { failure: kind, ..Memory::files(4) };
+        images.failures[2].store(u32::MAX, Ordering::SeqCst);
+        KnownImages::of_all(&images, "test images", 2, &|_| {}).unwrap()
+    };
+    let failed = known(ErrorKind::Other);
+    assert_eq!((failed.bad.len(), failed.bad[0].index), (1, 2));
+    let error = failed.clone().check(BadRule::Test(BadTest::Fail)).unwrap_err();
+    assert!(error.is_io() && error.to_string().contains("see to the disk"), "{error}");
+    assert!(failed.check(BadRule::Test(BadTest::Wrong)).is_ok());
+    let error = known(ErrorKind::InvalidData).check(BadRule::Test(BadTest::Fail)).unwrap_err();
+    assert!(!error.is_io() && error.to_string().contains("replace or remove them"), "{error}");
 }
 
 #[test]

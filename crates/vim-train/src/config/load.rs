@@ -107,6 +107,14 @@ impl Config {
     }
 }
 
+/// The configurations in `paths` and all files that they extend, none of which an output may
+/// replace. What is wrong with them is told by whoever reads them.
+pub(crate) fn config_inputs<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<PathBuf> {
+    let of_layers = |layers: Vec<Layer>| layers.into_iter().map(|layer| layer.path).collect();
+    let files = |path: &PathBuf| layers(path).map_or_else(|_| vec![path.clone()], of_layers);
+    paths.into_iter().flat_map(files).collect()
+}
+
 impl Loaded {
     /// As [`Config::load`].
     pub fn run(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {

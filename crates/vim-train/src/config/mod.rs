@@ -36,6 +36,7 @@ pub(crate) use embedded::is_embedded;
 pub(crate) use error::nearest;
 pub use error::{ConfigError, Origin, Problem};
 pub use load::Loaded;
+pub(crate) use load::config_inputs;
 pub(crate) use paths::RecordedPaths;
 pub use print::reference;
 pub(crate) use print::{dotted, dotted_values, in_toml};

@@ -58,7 +58,7 @@ pub(crate) fn check_free(path: &Path, force: bool) -> Result<(), Error> {
     if !force && fs::symlink_metadata(path).is_ok() {
         return Err(OutputError::Exists(path.to_owned()).into());
     }
-    check_folder(path)
+    Ok(check(path)?)
 }
 
 /// Checks that the file `path`, which may be written over, is none of the `inputs` of the same
@@ -88,8 +88,8 @@ fn id(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Checks that the new folder `path` is not one of the folders `inputs`, nor in one of them: it
-/// would be read as a part of what it was made from.
+/// Checks that the new file or folder `path` is not one of the folders `inputs`, nor in one of them:
+/// it would be read as a part of what it was made from.
 pub(crate) fn check_apart(path: &Path, inputs: &[PathBuf]) -> Result<(), Error> {
     match inputs.iter().any(|input| is_below(&whole(path), input)) {
         true => Err(OutputError::Input(path.to_owned()).into()),
@@ -150,10 +150,6 @@ pub(crate) fn check_distinct<'a>(
 }
 
 /// Checks that the file `path` can be made or replaced, as far as that can be told without writing.
-pub(crate) fn check_folder(path: &Path) -> Result<(), Error> {
-    check(path).map_err(Error::from)
-}
-
 fn check(path: &Path) -> Result<(), OutputError> {
     let (path, folder) = (path.to_owned(), folder_of(path));
     // A rename would put a plain file in the place of a device.

@@ -237,6 +237,11 @@ fn what_cannot_be_submitted_is_one_line() {
         assert_says(&output, 78, &[line]);
         assert_eq!(stderr(&output).matches("error: ").count(), 1);
     }
+    let huge = bench.folder("huge.toml");
+    std::fs::create_dir_all(huge.parent().unwrap()).unwrap();
+    std::fs::File::create(&huge).unwrap().set_len(8 << 20).unwrap();
+    let output = slurm(&bench, "script", &set(&[&format!("slurm.site={}", huge.display())]));
+    assert_says(&output, 65, &["cannot read ", "huge.toml: it is larger than 4 MiB"]);
     let mut logs = vim_train(&["slurm", "logs", "nothing", "--root"]);
     let output = logs.arg(bench.folder("")).output().unwrap();
     assert_says(&output, 65, &["nothing is neither the folder nor the name"]);

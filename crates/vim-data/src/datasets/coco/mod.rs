@@ -384,6 +384,10 @@ impl Dataset for Coco {
         Ok(suspects)
     }
 
+    fn roots(&self) -> Vec<PathBuf> {
+        self.images.roots()
+    }
+
     fn name(&self, index: usize) -> String {
         self.images.name(self.place(index))
     }

@@ -3,7 +3,7 @@
 mod halves;
 mod partners;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use halves::{Finder, Halves};
@@ -251,6 +251,10 @@ impl Dataset for Pairs {
             });
         }
         Ok(Suspects { tallies, ..suspects })
+    }
+
+    fn roots(&self) -> Vec<PathBuf> {
+        [self.images.roots(), self.label_maps.roots()].concat()
     }
 
     fn name(&self, index: usize) -> String {

@@ -15,7 +15,7 @@ use vim_run::signals::{Interrupted, StopRequest};
 
 use crate::args::{DeviceArg, Overrides, count};
 use crate::commands::import::TakeArgs;
-use crate::config::{Config, is_embedded};
+use crate::config::{Config, config_inputs, is_embedded};
 use crate::device;
 use crate::device::threads;
 use crate::error::Error;
@@ -144,6 +144,7 @@ fn evaluate_checkpoint(path: &Path, args: &EvalArgs) -> Result<(), Error> {
     let subject = subject(path, args)?;
     let Subject { config, weights } = &subject;
     let own = path.is_file().then(|| path.to_owned());
+    let own = config_inputs(&own);
     let read = weights.inputs().into_iter().chain(config.data_inputs()).chain(own);
     check_no_inputs(args, &read.collect::<Vec<_>>())?;
     with_task!(subject.config.task, T => evaluate::<T>(args, subject))

@@ -11,9 +11,9 @@ use vim_run::printable;
 use vim_run::storage::{Disk, replace};
 
 use crate::args::Overrides;
-use crate::config::Config;
+use crate::config::{Config, config_inputs};
 use crate::error::Error;
-use crate::output::{OutputError, check_free, check_no_input, print, print_json};
+use crate::output::{OutputError, check_apart, check_free, check_no_input, print, print_json};
 use crate::task::batches;
 use crate::task::drawing::{Row, Shown, shown};
 use crate::task::kinds::with_task;
@@ -74,8 +74,9 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     let files = [&args.out, &table];
     files.into_iter().try_for_each(|file| check_free(file, args.force))?;
     let config = Config::load(&args.config, &args.overrides.set)?;
-    let mut read = config.data_inputs();
-    read.push(args.config.clone());
+    // Of folders the parts in them count, below.
+    let data = config.data_inputs().into_iter().filter(|path| path.is_file());
+    let read: Vec<PathBuf> = data.chain(config_inputs([&args.config])).collect();
     files
         .into_iter()
         .try_for_each(|file| check_no_input(file, read.iter().map(PathBuf::as_path)))?;
@@ -83,6 +84,10 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     let (splits, loading) = with_task!(task, T => {
         (<T as NamedTask>::splits(&config)?, <T as NamedTask>::training(&config, &Comm::single()))
     });
+    let parts = [Some(&splits.train), Some(&splits.test), splits.val.as_ref()];
+    let roots: Vec<PathBuf> =
+        parts.into_iter().flatten().flat_map(|part| part.dataset().roots()).collect();
+    files.into_iter().try_for_each(|file| check_apart(file, &roots))?;
     let size = config.model.image_size;
     let statistics = splits.train.statistics(config.data.normalize);
     let plain = batches::evaluation(&config, size, &Comm::single());
