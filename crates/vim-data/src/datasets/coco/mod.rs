@@ -7,7 +7,7 @@ mod yaml;
 mod yolo;
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::image_files::start_staging;
 use super::{DataConfig, DatasetKind, Files, Source, Sources, Splits};
