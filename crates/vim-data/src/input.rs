@@ -91,7 +91,11 @@ const UNASKED: u64 = 1 << 20;
 /// # Errors
 /// As for [`read_input`], or if it is not UTF-8.
 pub fn read_text(path: &Path, kind: InputKind) -> io::Result<String> {
-    let bytes = read_input(path, kind)?;
+    text_of(read_input(path, kind)?)
+}
+
+/// The text that a file holds, without a byte order mark.
+pub(crate) fn text_of(bytes: Vec<u8>) -> io::Result<String> {
     let text = String::from_utf8(bytes).map_err(|error| {
         let text = format!("it is not UTF-8 from byte {} on", error.utf8_error().valid_up_to());
         io::Error::new(io::ErrorKind::InvalidData, text)

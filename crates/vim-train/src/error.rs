@@ -125,6 +125,11 @@ impl Error {
         Told { code: code::DATA, text: text.into() }.into()
     }
 
+    /// An error of another process, with its exit code.
+    pub(crate) fn with_code(code: u8, text: impl Into<String>) -> Self {
+        Told { code, text: text.into() }.into()
+    }
+
     /// A defect of this program.
     pub fn internal(text: impl Into<String>) -> Self {
         Internal(text.into()).into()

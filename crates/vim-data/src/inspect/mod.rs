@@ -2,6 +2,7 @@
 //! [`verify`](verify()) decodes them, and [`KnownImages`] is what is known before that.
 
 mod known;
+mod labels;
 mod objects;
 mod pairs;
 mod scan;
@@ -12,6 +13,7 @@ use serde::Serialize;
 use crate::dataset::Dataset;
 
 pub use known::{BadRule, KnownImages};
+pub use labels::{ClassPixels, LabelCounts};
 pub use objects::{scan_objects, verify_objects};
 pub use pairs::{scan_pairs, verify_pairs};
 pub use scan::{ClassCount, ScanReport, Sides, scan};

@@ -108,9 +108,13 @@ impl CachedIndex {
 fn files(part: &Part, folder: Option<&Path>, env_paths: &EnvPaths) -> Vec<PathBuf> {
     let root = part.root();
     let mut name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    if let Part::Half { half, of, .. } = part {
-        // An archive holds several.
-        name.push_str(&format!("-{half:?}-{of:?}").to_lowercase());
+    if let Part::Half { folders, .. } = part
+        && let Some(first) = folders.first()
+    {
+        // An archive holds several, of which a configuration may name others.
+        let hash = blake3::hash(folders.join("\n").as_bytes()).to_hex();
+        let first = first.replace(|letter: char| !letter.is_alphanumeric(), "-");
+        name.push_str(&format!("-{first}-{}", &hash[..8]));
     } else if let Part::Tree { folder, .. } = part {
         name.push_str(&format!("-{folder}"));
     }
@@ -138,8 +142,8 @@ fn list(part: &Part) -> Result<(Index, Vec<FileStamp>), DataError> {
             (tars::index(paths, list.as_ref())?, stamps?)
         }
         Part::Pack { root } => of_pack(root)?,
-        Part::Half { root, half, of } => halves::list(root, *half, *of)?,
-        Part::Tree { root, folder } => halves::tree(root, folder)?,
+        Part::Half { root, folders } => halves::list(root, folders)?,
+        Part::Tree { root, folder } => halves::list(root, std::slice::from_ref(folder))?,
     };
     stamps.extend(more);
     Ok((index, stamps))

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::{fs::File, os::unix::fs::FileExt};
 
-use super::index::{Extent, Facts, Index, IndexEntry, Known, Verdict, base_name};
+use super::halves;
+use super::index::{Extent, Facts, FileStamp, Index, IndexEntry, Known, Verdict, base_name};
 use super::staging::{Staged, Staging};
 use super::zips::Zipped;
 use super::{cache::CachedIndex, layout::Part};
 use crate::dataset::{Class, Dataset, Encoding, Fingerprint, OnProgress, Sample, Suspects};
+use crate::decode::Exif;
 use crate::error::{DataError, Location, SourceError};
 use crate::input::{InputKind, read_open};
 use crate::statistics::Statistics;
@@ -27,6 +29,7 @@ pub struct Images {
     classes: Vec<String>,
     /// The label of each label of the index.
     labels: Vec<Class>,
+    exif: Exif,
     fingerprint: OnceLock<Fingerprint>,
     /// The open archives by container, in the order of opening.
     open: Mutex<VecDeque<(usize, Arc<File>)>>,
@@ -38,10 +41,10 @@ pub struct Images {
 
 impl Images {
     /// The images of an index, with its classes.
-    pub(crate) fn new(cached: CachedIndex) -> Result<Self, DataError> {
+    pub(crate) fn new(cached: CachedIndex, exif: Exif) -> Result<Self, DataError> {
         let classes = cached.index.classes.clone();
         let labels = (0..).take(classes.len()).collect();
-        Self::labelled(cached, classes, labels)
+        Self::labelled(cached, classes, labels, exif)
     }
 
     /// The images of an index, each of whose classes has one of `labels` among `classes`.
@@ -49,13 +52,15 @@ impl Images {
         cached: CachedIndex,
         classes: Vec<String>,
         labels: Vec<Class>,
+        exif: Exif,
     ) -> Result<Self, DataError> {
         if cached.index.entries.is_empty() {
-            return Err(SourceError::Empty(cached.part.root().to_owned()).into());
+            let (path, found) = (cached.part.root().to_owned(), cached.index.notes.join("; "));
+            return Err(SourceError::Empty { path, found }.into());
         }
         let (open, copies) = (Mutex::default(), vec![None; cached.index.containers.len()]);
         let fingerprint = OnceLock::new();
-        Ok(Self { cached, classes, labels, fingerprint, open, copies, staging: None })
+        Ok(Self { cached, classes, labels, exif, fingerprint, open, copies, staging: None })
     }
 
     /// The archives that the images are read from; none if they are in folders.
@@ -110,6 +115,28 @@ impl Images {
     /// Name of the file alone, as the source has it.
     pub fn file_name(&self, index: usize) -> &str {
         base_name(self.cached.index.name(index))
+    }
+
+    /// Path of the file below the folder that is listed.
+    pub(crate) fn inside(&self, index: usize) -> String {
+        let Location { path, member } = self.location(index);
+        match (member, &self.cached.part) {
+            (Some(member), Part::Half { folders, .. }) => {
+                halves::inside(&member, folders).unwrap_or(&member).to_owned()
+            }
+            (Some(member), _) => member,
+            (None, _) => {
+                path.strip_prefix(self.root()).unwrap_or(&path).to_string_lossy().into_owned()
+            }
+        }
+    }
+
+    /// The state of the file, which differs after it has been written to. What changes in an
+    /// archive changes the archive, whose index is then made anew.
+    pub(crate) fn state(&self, index: usize) -> String {
+        let Location { path, member } = self.location(index);
+        let of_file = || FileStamp::of(&path).map_or_else(|_| String::new(), |stamp| stamp.hash());
+        member.map_or_else(of_file, |_| String::new())
     }
 
     /// Length of the file in bytes, if the index has it; the listing of a folder has none.
@@ -294,6 +321,10 @@ impl Dataset for Images {
 
     fn encoding(&self) -> Encoding {
         Encoding::Files
+    }
+
+    fn exif(&self) -> Exif {
+        self.exif
     }
 
     fn class_names(&self) -> &[String] {

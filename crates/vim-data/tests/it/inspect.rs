@@ -163,7 +163,7 @@ fn a_packs_own_checksums_stay() {
     let root = odd();
     let target = tempfile::tempdir().unwrap();
     let source = open_images(&config(root.path()), &EnvPaths::default()).unwrap();
-    for (part, images) in [("train", &source.train), ("val", &source.val)] {
+    for (part, images) in [("train", &source.train), ("val", source.val.as_ref().unwrap())] {
         pack(images, &target.path().join(part), PackOptions::default(), &|_| {}, &|| false)
             .unwrap();
     }

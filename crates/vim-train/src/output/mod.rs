@@ -5,16 +5,17 @@ pub(crate) mod coco;
 pub(crate) mod confusion;
 pub(crate) mod picture;
 pub mod progress;
+pub(crate) mod sparkline;
 pub mod summary;
 mod target;
 
 use std::io::{self, Write};
-use std::os::fd::AsFd;
 use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
 use vim_run::storage::{Disk, replace};
+pub(crate) use vim_run::terminal_width;
 use vim_run::{printable, printable_lines};
 
 use crate::error::Error;
@@ -37,12 +38,6 @@ fn print_raw(text: &str) -> Result<(), Error> {
         }
         Ok(()) | Err(_) => Ok(()),
     }
-}
-
-/// The columns of the terminal that `stream` is connected to, if it is one.
-pub(crate) fn terminal_width(stream: impl AsFd) -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(stream).ok()?;
-    Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
 }
 
 /// Prints `value` as indented JSON.

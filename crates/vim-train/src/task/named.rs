@@ -46,7 +46,7 @@ pub(crate) trait NamedTask:
 
     /// Opens the data of `config`.
     fn splits(config: &Config) -> Result<Splits, DataError> {
-        vim_data::open::<Self::Annotation>(&config.data)
+        vim_data::open::<Self::Annotation>(&config.opened_data())
     }
 
     /// Loader settings for training: the shards of this rank, at the model's image size.

@@ -40,7 +40,7 @@ impl<T: Task> Trainer<'_, T> {
         if self.lead.is_some() {
             let (model, device) = (self.train.weights(Weights::Model), self.device.clone().inner());
             let pictures = self.task.pictures(&model, split, &device)?;
-            self.records.pictures(step, &pictures);
+            self.records.pictures(step, split, pictures)?;
         }
         let mut is_best = false;
         for (weights, evaluation) in all {
@@ -78,7 +78,7 @@ impl<T: Task> Trainer<'_, T> {
                 None => (last(), now, "last"),
             },
         };
-        let mut all = Vec::new();
+        let (mut all, mut first) = (Vec::new(), None);
         for (model, weights) in models {
             let device = self.device.clone().inner();
             let Some(tested) = self.task.test(&model, &device, &self.stop)? else {
@@ -86,9 +86,13 @@ impl<T: Task> Trainer<'_, T> {
                 return Err(Error::internal("an evaluation ended early, and nobody asked"));
             };
             all.push((weights, tested));
+            first.get_or_insert(model);
         }
         for (weights, Tested { evaluation, .. }) in &all {
             self.records.evaluation::<T>(EvalSplit::Test, which, step, *weights, evaluation)?;
+        }
+        if let Some(lead) = &mut self.lead {
+            lead.tested = first;
         }
         let (_, tested) = all.first().expect("invariant: there are weights to test");
         if let Some(lead) = &self.lead {

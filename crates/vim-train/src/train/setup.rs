@@ -62,12 +62,9 @@ impl<T: Task> ResolvedRun<T> {
         let record = if comm.rank() == 0 { task.record() } else { None };
         let device = chosen.device.clone().autodiff();
         let init = if begins && comm.rank() == 0 {
-            let data = record.as_ref().and_then(|record| record.data.clone());
-            let of = InitFor {
-                classes: task.class_names().to_vec(),
-                data: data.unwrap_or_default(),
-                held_out: task.has_validation(),
-            };
+            let data = record.as_ref().and_then(|record| record.data.clone()).unwrap_or_default();
+            let held_out = task.has_validation() || data.test_fraction > 0.0;
+            let of = InitFor { classes: task.class_names().to_vec(), data, held_out };
             task.objective().load_init(&device, &of)?
         } else {
             None
@@ -199,7 +196,7 @@ impl<'a, T: Task> Trainer<'a, T> {
         // 2. Files, and the first lines of the log.
         let counters = &train.counters;
         let (step, known) = (counters.step, &counters.metrics);
-        let records = Recorder::open(run, log, &device, config.train.batch_size, (step, known))?;
+        let records = Recorder::open(run, log, &device, config.train.images(), (step, known))?;
         run.sync()?;
         log.line(format!("run {}", run.path().display()));
         log.line(format!("device {on}, {}", config.train.precision));
@@ -262,6 +259,7 @@ impl<'a, T: Task> Trainer<'a, T> {
                 run,
                 saver: Saver::new(checkpoints),
                 record: record.map(|record| record.to_toml()),
+                tested: None,
             }),
             log,
             guard,
@@ -318,7 +316,8 @@ fn check_same_init(record: &InitRecord, run: &Path) -> Result<(), Error> {
     }
     let (before, now) = (recorded.blake3, &record.blake3);
     let difference = format!("train.init's content (recorded BLAKE3 {before}, now {now})");
-    Err(RunError::ConfigChanged { path: run.to_owned(), differences: vec![difference] }.into())
+    let (path, differences) = (run.to_owned(), vec![difference]);
+    Err(RunError::ConfigChanged { path, differences, instead: None }.into())
 }
 
 #[cfg(test)]

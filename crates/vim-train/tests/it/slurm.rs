@@ -391,6 +391,11 @@ fn a_job_that_failed_before_its_run_began_says_why() {
     let why = "devices.backend: this build has no cuda";
     assert_eq!(stderr(&asked(&["slurm", "status"])), format!("early: {why}\n"));
     assert_eq!(parsed(&asked(&["slurm", "status", "early", "--json"]))[0]["error"], why);
+    // Its configuration stands for it.
+    let file = bench.folder("early.toml");
+    write(&file, format!("[run]\nname = \"early\"\nroot = {root:?}\n"));
+    let by_file = asked(&["slurm", "status", file.to_str().unwrap(), "--json"]);
+    assert_eq!(parsed(&by_file)[0]["error"], why);
     // The run is listed by its name, and what is in its folder is no run.
     let list = parsed(&vim_train(&["runs", "list", &root, "--json"]).output().unwrap());
     let names: Vec<&str> =

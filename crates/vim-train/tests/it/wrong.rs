@@ -110,7 +110,7 @@ const WRONG: &[Row] = &[
     (
         &[("x.toml", "[data]\npath = \"${NOWHERE}/cifar\"\n")],
         SHOW,
-        "error: x.toml:2:8: data.path: the environment variable `NOWHERE` is not set: export it, or write a default, as in ${NOWHERE:-/some/folder}
+        "error: x.toml:2:8: data.path: the environment variable `NOWHERE` is not set: export it, or write a default, as in ${NOWHERE:-/some/folder}; a `$` itself is written `$$`
   |
 2 | path = \"${NOWHERE}/cifar\"
   |        ^^^^^^^^^^^^^^^^^^
@@ -131,11 +131,11 @@ const WRONG: &[Row] = &[
 ",
     ),
     (
-        &[("x.toml", "version = 3\n[new_section]\nkey = 1\n")],
+        &[("x.toml", "version = 4\n[new_section]\nkey = 1\n")],
         SHOW,
-        "error: x.toml:1:11: version: 3 is unknown, this vim-train reads versions 1 to 2: use the vim-train that the file was written for, or correct the number
+        "error: x.toml:1:11: version: 4 is unknown, this vim-train reads versions 1 to 3: use the vim-train that the file was written for, or correct the number
   |
-1 | version = 3
+1 | version = 4
   |           ^
 ",
     ),

@@ -98,7 +98,7 @@ pub(crate) fn run(args: &PhasesArgs, name: &'static str) -> Result<(), Error> {
     }
     let config = Config::load(&args.common.config, &args.common.overrides.set)?;
     let batches = match &args.batch[..] {
-        [] => vec![config.train.batch_size],
+        [] => vec![config.train.known_images()?],
         asked => asked.to_vec(),
     };
     if let Some(team) = args.common.rank.team()? {

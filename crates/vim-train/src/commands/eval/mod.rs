@@ -15,12 +15,13 @@ use vim_run::signals::{Interrupted, StopRequest};
 
 use crate::args::{DeviceArg, Overrides, count};
 use crate::commands::import::TakeArgs;
-use crate::config::{Config, config_inputs};
+use crate::config::{Config, config_inputs, is_embedded};
 use crate::device;
 use crate::device::threads;
 use crate::error::Error;
 use crate::output::bar::Bar;
 use crate::output::{check_free, check_no_input, confusion, print, print_json};
+use crate::run_folder::with_parts;
 use crate::task::EvalSplit;
 use crate::task::backends::{self, Work};
 use crate::task::classes::as_trained;
@@ -174,7 +175,8 @@ fn evaluate<T: NamedTask>(args: &EvalArgs, subject: Subject) -> Result<(), Error
     let options = args.take.options();
     let (splits, note) = as_trained(T::splits(&config)?, &source, options.head)?;
     let now = Recorded::of_run(&config, &[], RecordedData::of(&config.data, &splits));
-    let what = Use::Evaluate { held_out: args.split == EvalSplit::Val };
+    let held_out = args.split == EvalSplit::Val || splits.test_fraction > 0.0;
+    let what = Use::Evaluate { held_out };
     let mut remarks = source.check_use(&now, what, &args.take.allowed())?;
     remarks.assumed.extend(note);
     let classes = splits.train.num_classes();
@@ -253,13 +255,16 @@ fn subject(path: &Path, args: &EvalArgs) -> Result<Subject, Error> {
     let named = if path.extension().is_some_and(|extension| extension == "toml") {
         None
     } else {
-        let place = Place::find(path, &args.overrides.run_root()?, None)?;
-        place.run().map(|run| (run, place))
+        match Place::find(path, &args.overrides.run_root()?, None) {
+            Ok(place) => place.run().map(|run| (run, place)),
+            Err(_) if is_embedded(path) => None,
+            Err(error) => return Err(error),
+        }
     };
     let (config, run, weights) = match named {
         Some((run, place)) => (Config::load(&run.join(CONFIG), sets)?, run, place),
         None => {
-            let config = Config::load(path, sets)?;
+            let config = with_parts(Config::load(path, sets)?, false);
             let run = config.run_folder()?;
             let best = Place::Run(run.clone(), Selection::Best);
             (config, run, best)

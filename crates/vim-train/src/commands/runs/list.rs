@@ -66,7 +66,7 @@ pub(crate) enum SortBy {
     Age,
 }
 
-pub(super) fn run(args: &ListArgs) -> Result<(), Error> {
+pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
     let is_asked = |row: &RunRow| {
         let method = row.method.as_ref().is_some_and(|method| args.method.contains(method));
         (args.method.is_empty() || method)

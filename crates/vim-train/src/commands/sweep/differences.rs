@@ -82,7 +82,8 @@ pub(super) fn thumbnails(sweep: &Sweep, differences: &Differences) -> Vec<Option
     let picture = |image: &&Image| -> Option<String> {
         let path = Path::new(&image.name);
         let pixels = if path.is_file() {
-            let data = read_picture(path, [SIDE, SIDE]).ok()?;
+            let exif = config.as_ref().map(|config| config.data.exif()).unwrap_or_default();
+            let data = read_picture(path, [SIDE, SIDE], exif).ok()?;
             Pixels { height: SIDE, width: SIDE, data }
         } else {
             let split = split.get_or_insert_with(|| open(config.as_ref()?)).as_ref()?;

@@ -225,6 +225,7 @@ impl<'a> Runner<'a> {
             }
             if is_stopping && !asked {
                 asked = true;
+                stop.get().iter().for_each(|stop| self.watch.line(&stop.acknowledged()));
                 self.ask_to_stop();
             }
             if self.slots.iter().all(Option::is_none)

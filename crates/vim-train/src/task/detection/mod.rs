@@ -49,23 +49,25 @@ fn viewer(config: &Config, split: &Split) -> Viewer {
 }
 
 /// The objects of an image as the model learns from them; those without an inside are left out.
+/// They have masks or boxes alone, as the targets have.
 fn truths(targets: &Targets, frame: [usize; 2]) -> Truths {
     let mut truths = Truths::default();
-    for (place, mask) in targets.masks.iter().enumerate() {
-        let edges @ [left, top, right, bottom] = targets.boxes[place];
+    for (place, &edges) in targets.boxes.iter().enumerate() {
+        let [left, top, right, bottom] = edges;
         let has_inside = right - left > LEAST_SIDE && bottom - top > LEAST_SIDE;
-        let mask = match mask {
-            Mask::Polygons(polygons) if polygons.is_empty() => continue,
-            Mask::Polygons(polygons) => InstanceMask::Polygons(polygons.clone()),
-            Mask::Runs(_) => {
+        let mask = match targets.masks.get(place) {
+            None => None,
+            Some(Mask::Polygons(polygons)) if polygons.is_empty() => continue,
+            Some(Mask::Polygons(polygons)) => Some(InstanceMask::Polygons(polygons.clone())),
+            Some(mask @ Mask::Runs(_)) => {
                 let pixels = mask.pixels(frame).into_iter().map(|pixel| pixel == 1).collect();
-                InstanceMask::Bitmap { height: frame[0], width: frame[1], pixels }
+                Some(InstanceMask::Bitmap { height: frame[0], width: frame[1], pixels })
             }
         };
         if has_inside {
             truths.boxes.push(edges);
             truths.classes.push(targets.classes[place] as usize);
-            truths.masks.push(mask);
+            truths.masks.extend(mask);
         }
     }
     truths
@@ -95,7 +97,8 @@ impl DenseObjective for ObjectDetector {
         let strides = DetectorConfig::strides(model);
         Ok(Description {
             model: format!(
-                "Cascade Mask R-CNN on {} tokens, strides {} to {}, method {} (ssm.series = {})",
+                "Cascade {} on {} tokens, strides {} to {}, method {} (ssm.series = {})",
+                if detector.masks { "Mask R-CNN" } else { "R-CNN" },
                 model.num_tokens(),
                 strides[0],
                 strides[strides.len() - 1],
@@ -134,6 +137,10 @@ impl DenseObjective for ObjectDetector {
 
     fn measure(model: &Detector, of: &Evaluating<'_>) -> Result<Option<Evaluated>, Error> {
         let &Evaluating { config, split, batch, device, comm, stop, advance, .. } = of;
+        if split.dataset().object_classes().is_some_and(|classes| classes.federated) {
+            // Nothing can be measured of LVIS; a run says so at its start.
+            return Ok(Some(Evaluated::nothing(split.len())));
+        }
         let viewer = viewer(config, split);
         let loading = Loading {
             threads: config.data.workers.count(),
@@ -217,7 +224,9 @@ mod tests {
         };
         let truths = truths(&targets, [2, 3]);
         assert_eq!(truths.classes, [4, 7]);
-        truths.check(8).unwrap();
+        truths.check(8, true).unwrap();
+        let alone = super::truths(&Targets { masks: Vec::new(), ..targets }, [2, 3]);
+        assert_eq!((alone.classes, alone.masks.len()), (vec![4, 6, 7], 0));
         let InstanceMask::Bitmap { pixels, .. } = &truths.masks[1] else { panic!("pixels") };
         assert_eq!(pixels, &[true, false, false, true, false, false]);
     }

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use vim_comm::Comm;
 use vim_data::dense_ops::{encode_grey, encode_palette, overlay};
-use vim_data::{Confusion, LabelMap, LoaderConfig, Pixels, Split, encode_png, read_whole_picture};
+use vim_data::{
+    Confusion, Exif, LabelMap, LoaderConfig, Pixels, Split, encode_png, read_whole_picture,
+};
 use vim_dense::{Segmenter, SegmenterConfig};
 use vim_run::metrics::Scores;
 use vim_run::storage::{Disk, replace};
@@ -90,7 +92,9 @@ impl NamedTask for Segmentation {
         let (outputs, top) = (Outputs::of(options), options.top.unwrap_or(TOP));
         Ok(move |paths: &[PathBuf]| {
             let read = |path: &PathBuf| {
-                let image = read_whole_picture(path).map_err(|error| error.to_string())?;
+                // What is drawn and written lies over the picture as viewers show it.
+                let image = read_whole_picture(path, Exif::Apply);
+                let image = image.map_err(|error| error.to_string())?;
                 let checked = viewer.check(&trained.model, &image);
                 checked.map_err(|why| format!("{} {why}", path.display()))?;
                 Ok(image)

@@ -7,15 +7,7 @@ use vim_data::Pixels;
 
 use crate::error::Error;
 use crate::output::picture::data_uri;
-
-/// An image and what became of it, draw by draw.
-pub(super) struct Row {
-    /// Its name and class.
-    pub(super) label: String,
-    pub(super) before: Pixels,
-    /// By the number of the draw, with what was done to it; `None` for a draw of another batch.
-    pub(super) draws: Vec<Option<(Pixels, String)>>,
-}
+use crate::task::drawing::Row;
 
 const STYLE: &str = "\
 :root { color-scheme: light dark }
