@@ -39,7 +39,7 @@ pub(crate) fn texts(
                 "" => Some(base_name(name)),
                 _ => halves::inside(name, &folders),
             };
-            !is_hidden(name) && below.is_some_and(fits)
+            below.is_some_and(fits)
         };
         let file = File::open(root).map_err(DataError::io(root))?;
         let location = |name| Location { path: root.to_owned(), member: Some(name) };

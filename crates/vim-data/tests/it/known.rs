@@ -97,7 +97,8 @@ fn a_scan_names_all_that_is_wrong_with_an_image() {
     let other = crate::golden::bytes("odd/444.jpg");
     let (_root, folder) = pairs::spoiled("images/validation/ADE_val_00000003.png", other);
     let sources = vim_data::open_pairs(&pairs::of_path(&folder), &EnvPaths::default()).unwrap();
-    let [images, _] = vim_data::scan_pairs(sources.val.as_ref().unwrap(), 2, [&|_| {}, &|_| {}]).unwrap();
+    let [images, _] =
+        vim_data::scan_pairs(sources.val.as_ref().unwrap(), 2, [&|_| {}, &|_| {}]).unwrap();
     let [kind, size] = &images.odd[..] else { panic!("{:?}", images.odd) };
     assert_eq!(kind.what, "is a JPEG by its content");
     assert!(size.what.contains("a label map of 32 × 32"), "{}", size.what);
