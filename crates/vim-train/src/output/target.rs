@@ -88,8 +88,8 @@ fn id(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Checks that the new file or folder `path` is not one of the folders `inputs`, nor in one of them:
-/// it would be read as a part of what it was made from.
+/// Checks that the new file or folder `path` is not one of the folders `inputs`, nor in one of
+/// them: it would be read as a part of what it was made from.
 pub(crate) fn check_apart(path: &Path, inputs: &[PathBuf]) -> Result<(), Error> {
     match inputs.iter().any(|input| is_below(&whole(path), input)) {
         true => Err(OutputError::Input(path.to_owned()).into()),
