@@ -91,8 +91,9 @@ fn advised(mut error: clap::Error, program: &Program, arguments: &[OsString]) ->
     let next = |at: usize| arguments.get(at + 1)?.to_str().filter(|next| !next.starts_with('-'));
     let value = given.and_then(|(at, value)| value.or_else(|| next(at).map(str::to_owned)));
     let advice = format!("`--set {key}={}` sets that", value.as_deref().unwrap_or("VALUE"));
-    // Another flag that looks alike would mean something else.
+    // Another flag that looks alike would mean something else; the usage would name it, too.
     error.remove(ContextKind::SuggestedArg);
+    error.remove(ContextKind::Usage);
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));
     error
 }

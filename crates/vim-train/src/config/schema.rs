@@ -340,8 +340,20 @@ mod tests {
         let is_other = |c: char| !(c.is_ascii_alphanumeric() || "_.{".contains(c));
         // A file's name, or one with a part that is put in.
         let is_no_key = |word: &str| {
-            let ends =
-                ["csv", "fish", "json", "md", "npz", "pth", "py", "safetensors", "toml", "txt"];
+            let ends = [
+                "csv",
+                "fish",
+                "json",
+                "md",
+                "npz",
+                "pth",
+                "py",
+                "safetensors",
+                "toml",
+                "txt",
+                "yaml",
+                "yml",
+            ];
             word.contains('{') || word.rsplit('.').next().is_some_and(|end| ends.contains(&end))
         };
         let (mut named, mut unknown) = (0, Vec::new());
@@ -376,6 +388,10 @@ mod tests {
             "data.classes",
             "data.index_cache",
             "data.path",
+            "data.train_annotations",
+            "data.train_images",
+            "data.val_annotations",
+            "data.val_images",
             "data.val_labels",
             "data.val_path",
             "run.root",
