@@ -30,7 +30,7 @@ fn mistakes_in_a_file() {
         ("[data]\nwrokers = 3", "x.toml:2:1: data.wrokers: unknown key, did you mean `workers`?"),
         (
             "[data]\nwrokers = 3",
-            "(known: bad_test, bad_train, classes, dataset, index_cache, normalize, path,",
+            "(known: bad_test, bad_train, classes, dataset, exif, image_suffix, images,",
         ),
         ("[dtaa]", "x.toml:1:2: dtaa: unknown key, did you mean `data`?"),
         ("data.shapes.trian = 1", "data.shapes.trian: unknown key, did you mean `train`?"),
