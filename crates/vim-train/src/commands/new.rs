@@ -1,6 +1,6 @@
 //! `vim-train new`: a configuration for images that are there.
 
-use std::path::{Path, PathBuf, absolute};
+use std::path::{Component, Path, PathBuf, absolute};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -60,7 +60,10 @@ pub(crate) struct NewArgs {
 }
 
 pub(crate) fn run(args: &NewArgs) -> Result<(), Error> {
-    let path = absolute(&args.path).map_err(Error::io("find", &args.path))?;
+    // Links stay; behind one, `..` is not the folder above it.
+    let has_up = args.path.components().any(|part| part == Component::ParentDir);
+    let path = if has_up { args.path.canonicalize() } else { absolute(&args.path) };
+    let path = path.map_err(Error::io("find", &args.path))?;
     check_nameable(&path)?;
     let name = name_of(&path);
     let output = args.output.clone().unwrap_or_else(|| format!("{name}.toml").into());

@@ -133,6 +133,7 @@ impl Survey {
             count => format!("{count} classes"),
         };
         let each = match self.per_class {
+            Some([least, most]) if least == most => format!(", {least} of each"),
             Some([least, most]) => format!(", {least} to {most} of each"),
             None => String::new(),
         };
