@@ -164,7 +164,7 @@ fn an_interrupt_that_a_wrapper_relays_is_one() {
     send(&child, Signal::INT);
     let output = child.wait_with_output().unwrap();
     let words = "Ctrl-C: saving after this step; once more ends without saving";
-    assert_says(&output, 130, &[words, "outcome     stopped by SIGINT, saved", "--resume auto"]);
+    assert_says(&output, 130, &[words, "outcome      stopped by SIGINT, saved", "--resume auto"]);
     for said in [words, "go on by the same command"] {
         assert_eq!(stderr(&output).matches(said).count(), 1, "once: {}", stderr(&output));
     }
