@@ -1,23 +1,33 @@
 //! `data.yaml`, in which programs say where YOLO's images are and what the classes are called.
-//!
-//! It is read as far as they write it: keys at the left border, texts in quotes or not, lists and
-//! maps of names in brackets or one a line.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::error::DataError;
 use crate::input::{InputKind, read_text};
 
 /// What is used of the file.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
 pub(super) struct DataYaml {
+    #[serde(skip)]
     pub(super) file: PathBuf,
     /// The folder that the others are in.
+    #[serde(deserialize_with = "folder")]
     pub(super) path: Option<String>,
+    #[serde(deserialize_with = "folder")]
     pub(super) train: Option<String>,
+    #[serde(deserialize_with = "folder", alias = "valid", alias = "validation")]
     pub(super) val: Option<String>,
+    #[serde(deserialize_with = "folder")]
     pub(super) test: Option<String>,
+    /// How many names there are.
+    nc: Option<usize>,
     /// The names of the classes in the order of their numbers.
+    #[serde(deserialize_with = "names")]
     pub(super) names: Vec<String>,
 }
 
@@ -29,35 +39,9 @@ pub(super) fn read(path: &Path) -> Result<DataYaml, DataError> {
 }
 
 fn parse(text: &str) -> Result<DataYaml, String> {
-    let mut found = DataYaml::default();
-    let mut count = None;
-    let lines: Vec<&str> = text.lines().map(without_comment).collect();
-    let mut at = 0;
-    while at < lines.len() {
-        let line = lines[at];
-        at += 1;
-        let Some((key, value)) = line.split_once(':').filter(|_| !line.starts_with(' ')) else {
-            continue;
-        };
-        // What belongs to the key: the rest of the line, and lines further in or of a list.
-        let mut value = value.trim().to_owned();
-        let is_more = |line: &str| line.is_empty() || line.starts_with([' ', '\t', '-', ']', '}']);
-        while at < lines.len() && is_more(lines[at]) {
-            value = format!("{value}\n{}", lines[at].trim());
-            at += 1;
-        }
-        let value = value.trim();
-        match key.trim() {
-            "path" => found.path = folder(key, value)?,
-            "train" => found.train = folder(key, value)?,
-            "val" | "valid" | "validation" => found.val = folder(key, value)?,
-            "test" => found.test = folder(key, value)?,
-            "nc" => count = value.parse::<usize>().ok(),
-            "names" => found.names = names(value)?,
-            _ => {}
-        }
-    }
-    match count {
+    let found: DataYaml =
+        serde_saphyr::from_str(text).map_err(|error| error.without_snippet().to_string())?;
+    match found.nc {
         Some(count) if !found.names.is_empty() && count != found.names.len() => {
             Err(format!("it says `nc: {count}`, and `names` has {}", found.names.len()))
         }
@@ -66,91 +50,64 @@ fn parse(text: &str) -> Result<DataYaml, String> {
 }
 
 /// A folder; a list of one is it too.
-fn folder(key: &str, value: &str) -> Result<Option<String>, String> {
-    let all: Vec<String> = items(value).into_iter().filter(|item| !item.is_empty()).collect();
-    match &all[..] {
+fn folder<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    match &from.deserialize_any(Texts)?[..] {
         [] => Ok(None),
-        [one] => Ok(Some(one.replace('\\', "/"))),
-        [..] => {
-            Err(format!("`{key}` lists {} folders, and one is read: put them into one", all.len()))
+        [(_, one)] => Ok(Some(one.replace('\\', "/"))),
+        all => {
+            let count = all.len();
+            Err(D::Error::custom(format!(
+                "lists {count} folders, and one is read: put them into one"
+            )))
         }
     }
 }
 
 /// The names of a list, or of a map from the numbers 0 to K − 1.
-fn names(value: &str) -> Result<Vec<String>, String> {
-    let items = items(value);
-    let numbered = |item: &String| {
-        let (number, name) = item.split_once(':')?;
-        Some((unquoted(number).parse::<usize>().ok()?, unquoted(name)))
-    };
-    let is_map = !value.starts_with(['[', '-']);
-    let mut names: Vec<(usize, String)> = match is_map {
-        true => items.iter().map(numbered).collect::<Option<_>>().unwrap_or_default(),
-        false => items.iter().map(|item| unquoted(item)).enumerate().collect(),
-    };
+fn names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let mut names = from.deserialize_any(Texts)?;
     names.sort();
-    let is_whole = names.iter().enumerate().all(|(at, (number, _))| at == *number);
+    let is_whole = names.iter().enumerate().all(|(at, (number, _))| *number == Some(at));
     if names.is_empty() || !is_whole || names.iter().any(|(_, name)| name.is_empty()) {
-        return Err("`names` is neither a list nor a map from 0, 1, 2, …".to_owned());
+        return Err(D::Error::custom("`names` is neither a list nor a map from 0, 1, 2, …"));
     }
     Ok(names.into_iter().map(|(_, name)| name).collect())
 }
 
-/// The parts of a list or a map, in brackets or one a line, without quotes where they are plain.
-fn items(value: &str) -> Vec<String> {
-    let inner = value.trim();
-    let brackets = [('[', ']'), ('{', '}')].into_iter();
-    let inside = { brackets }.find_map(|(open, end)| inner.strip_prefix(open)?.strip_suffix(end));
-    let Some(inside) = inside else {
-        let lines = inner.lines().map(|line| line.strip_prefix('-').unwrap_or(line).trim());
-        return lines.filter(|line| !line.is_empty()).map(unquoted).collect();
-    };
-    let (mut items, mut item, mut quote) = (Vec::new(), String::new(), None);
-    for letter in inside.chars() {
-        match (letter, quote) {
-            (',', None) => items.push(std::mem::take(&mut item)),
-            ('\n', None) => item.push(' '),
-            (_, _) => item.push(letter),
-        }
-        quote = match quote {
-            Some(open) if open == letter => None,
-            None if matches!(letter, '"' | '\'')
-                && !item.trim().contains(char::is_alphanumeric) =>
-            {
-                Some(letter)
-            }
-            other => other,
-        };
-    }
-    items.push(item);
-    let items = items.iter().map(|item| unquoted(item));
-    items.filter(|item| !item.is_empty()).collect()
-}
+/// A text, the texts of a list, or those of a map from numbers: each with its number. A text that
+/// YAML takes for a number or a truth is a text here: `2017`, `no`.
+struct Texts;
 
-/// A text without the quotes around it.
-fn unquoted(text: &str) -> String {
-    let text = text.trim();
-    let inside = ['"', '\''].into_iter().find_map(|quote| {
-        text.strip_prefix(quote)?.strip_suffix(quote).filter(|inside| !inside.contains(quote))
-    });
-    inside.unwrap_or(text).to_owned()
-}
+impl<'de> Visitor<'de> for Texts {
+    type Value = Vec<(Option<usize>, String)>;
 
-/// A line without its comment.
-fn without_comment(line: &str) -> &str {
-    let mut quote = None;
-    let mut before = ' ';
-    for (at, letter) in line.char_indices() {
-        match (letter, quote) {
-            ('#', None) if before.is_whitespace() => return line[..at].trim_end(),
-            ('"' | '\'', None) if !before.is_alphanumeric() => quote = Some(letter),
-            (_, Some(open)) if open == letter => quote = None,
-            (_, _) => {}
-        }
-        before = letter;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text, a list or a map from 0, 1, 2, …")
     }
-    line.trim_end()
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(Vec::new())
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(vec![(None, text.to_owned())])
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut texts = Vec::new();
+        while let Some(text) = list.next_element()? {
+            texts.push((Some(texts.len()), text));
+        }
+        Ok(texts)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut texts = Vec::new();
+        while let Some((number, text)) = map.next_entry()? {
+            texts.push((Some(number), text));
+        }
+        Ok(texts)
+    }
 }
 
 #[cfg(test)]
@@ -182,6 +139,7 @@ mod tests {
             assert_eq!(parse(names).unwrap().names, ["a", "b c"], "{names:?}");
         }
         assert_eq!(parse("train: [x/images]\n").unwrap().train.as_deref(), Some("x/images"));
+        assert_eq!(parse("names: [no, 007, 1.0]\n").unwrap().names, ["no", "007", "1.0"]);
     }
 
     #[test]
@@ -190,7 +148,10 @@ mod tests {
             ("nc: 3\nnames: [a, b]\n", "`nc: 3`, and `names` has 2"),
             ("names:\n  0: a\n  2: b\n", "neither a list nor a map"),
             ("names: a\n", "neither a list nor a map"),
-            ("train: [a, b]\n", "`train` lists 2 folders"),
+            ("train: [a, b]\n", "lists 2 folders"),
+            ("names: [a, ~]\n", "line 1"),
+            ("names: [a]\nnames: [b]\n", "line 2"),
+            ("names: [a,\n", "line 1"),
         ] {
             assert!(parse(text).unwrap_err().contains(why), "{text}");
         }
