@@ -13,7 +13,7 @@ pub use classes::{ClassError, ClassSide};
 pub use source::{SourceError, StagingError};
 
 /// A file, or a member of an archive, that an error is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
     /// The file or folder on disk.
     pub path: PathBuf,

@@ -185,6 +185,38 @@ fn keys_name_what_is_elsewhere() {
 }
 
 #[test]
+fn an_image_of_two_parts_is_refused() {
+    let Splits { train, test, .. } = drawn();
+    let root = tempfile::tempdir().unwrap();
+    write_folder(root.path(), &part(&train, "train", "train.json", str::to_owned));
+    write_folder(root.path(), &part(&test, "val", "val.json", str::to_owned));
+    let same = |images: &str, annotations: &str| {
+        let at = |name: &str| Some(root.path().join(name));
+        DataConfig {
+            val_images: at(images),
+            val_annotations: at(annotations),
+            ..config(root.path())
+        }
+    };
+    let refused =
+        |config: &DataConfig| vim_data::open::<ImageObjects>(config).unwrap_err().to_string();
+    let why = refused(&same("train", "train.json"));
+    let count = train.len();
+    let said = format!("{count} of {count} validation images are training images too, ");
+    assert!(why.contains(&said) && why.contains("`data.val_fraction`"), "{why}");
+    // One of them, where both lists are of one folder.
+    let mut content = annotations(&test, true);
+    content["images"][0]["file_name"] =
+        format!("train/{}", file(scenes(&train)[0].objects.id)).into();
+    for image in &mut content["images"].as_array_mut().unwrap()[1..] {
+        image["file_name"] = format!("val/{}", image["file_name"].as_str().unwrap()).into();
+    }
+    fs::write(root.path().join("mixed.json"), content.to_string()).unwrap();
+    let why = refused(&same(".", "mixed.json"));
+    assert!(why.contains(&format!("1 of {} validation images", test.len())), "{why}");
+}
+
+#[test]
 fn two_names_of_one_file_are_no_two_images() {
     let (root, Splits { train, .. }) = (tempfile::tempdir().unwrap(), drawn());
     let files = part(&train, "images", "result.json", |name| match name.contains('2') {

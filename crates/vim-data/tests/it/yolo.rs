@@ -124,6 +124,14 @@ fn exports_are_read_as_they_are() {
                 ),
             ),
             (
+                "of another machine",
+                both(
+                    ["train/images", "train/labels"],
+                    ["valid/images", "valid/labels"],
+                    names_yaml("train: /content/x/train/images\nval: C:\\x\\valid\\images\n"),
+                ),
+            ),
+            (
                 "a list of images",
                 both(
                     ["images/train", "labels/train"],
@@ -244,7 +252,9 @@ fn what_is_missing_is_named() {
     said("set `data.classes`");
     // The folder of the part's name is there, and is not what is named.
     write_folder(root.path(), &[names_yaml("train: photos/train\n")]);
-    said("`data.yaml` names `photos/train`, which is no folder there");
+    said("`data.yaml` names `photos/train`, which is no folder there; set `data.train_images`");
+    write_folder(root.path(), &[names_yaml("train: images/train\nval: images/train\n")]);
+    said("16 of 16 validation images are training images too");
     write_folder(root.path(), &[("data.yaml".to_owned(), b"names: [a]\nnc: 2\n".to_vec())]);
     said("`nc: 2`, and `names` has 1");
     fs::remove_dir_all(root.path().join("labels")).unwrap();

@@ -147,28 +147,29 @@ impl RecordedData {
 
     /// What changed from these images to `now`, a text for each part; none where that is not known.
     pub fn changes(&self, now: &Self) -> Vec<String> {
-        let part = |name, before: (Option<String>, Option<usize>), now: (Option<String>, _)| {
-            let (Some(old), Some(new)) = (before.0, now.0) else { return None };
-            let count = |images: Option<usize>| images.unwrap_or_default();
-            let (was, is) = (count(before.1), count(now.1));
-            (old != new).then(|| match was == is {
-                false => format!("{was} {name} images were recorded, now there are {is}"),
-                true => format!(
-                    "of the {is} {name} images, names, order or classes are no longer those recorded"
-                ),
-            })
+        PARTS.iter().filter_map(|part| self.change(now, part)).collect()
+    }
+
+    /// What changed of one of [`PARTS`].
+    pub fn change(&self, now: &Self, part: &str) -> Option<String> {
+        let of = |data: &Self| match part {
+            "training" => Some((data.train_fingerprint.clone()?, data.train_images)),
+            "validation" => Some((data.val_fingerprint.clone()?, data.val_images)),
+            _ => Some((data.test_fingerprint.clone()?, data.test_images)),
         };
-        let of = |data: &Self| {
-            [
-                (data.train_fingerprint.clone(), data.train_images),
-                (data.val_fingerprint.clone(), data.val_images),
-                (data.test_fingerprint.clone(), data.test_images),
-            ]
-        };
-        let parts = ["training", "validation", "test"].into_iter().zip(of(self)).zip(of(now));
-        parts.filter_map(|((name, before), now)| part(name, before, now)).collect()
+        let ((old, was), (new, is)) = (of(self)?, of(now)?);
+        let (was, is) = (was.unwrap_or_default(), is.unwrap_or_default());
+        (old != new).then(|| match was == is {
+            false => format!("{was} {part} images were recorded, now there are {is}"),
+            true => format!(
+                "of the {is} {part} images, names, order or classes are no longer those recorded"
+            ),
+        })
     }
 }
+
+/// The parts of a dataset, as messages call them.
+const PARTS: [&str; 3] = ["training", "validation", "test"];
 
 /// Whether a share is none.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]

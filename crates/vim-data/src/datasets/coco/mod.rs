@@ -25,7 +25,7 @@ use crate::storage::layout::Part;
 use crate::storage::{EnvPaths, cache};
 use layout::{Found, PartOf};
 use names::Places;
-use yolo::Yolo;
+use yolo::{Lines, Yolo};
 
 /// The source of objects in files. The classes are found in the annotations.
 pub(super) static SOURCE: Source = Source {
@@ -76,8 +76,10 @@ pub fn open_coco(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<Co
     let open = if config.dataset == DatasetKind::Yolo { of_labels } else { of_annotations };
     let [train, mut val, mut test] = open(root, config, env_paths, &mut notes)?;
     let mut train = train.ok_or_else(|| layout::no_training(root))?;
-    for other in val.iter_mut().chain(&mut test) {
+    for (other, what) in [(&mut val, "validation"), (&mut test, "test")] {
+        let Some(other) = other else { continue };
         check_classes(&train, other)?;
+        check_apart(&train, other, what)?;
         other.classes.clone_from(&train.classes);
     }
     notes.extend(train.trained_on()?);
@@ -111,9 +113,14 @@ fn of_labels(
     let (names, file) = yolo.names(config)?;
     let categories: Vec<u64> = (0..names.len() as u64).collect();
     let (mut masks, mut parts) = (config.masks, [const { None }; 3]);
+    let lines = Lines { classes: names.len(), key_points: yolo.has_key_points() };
+    if lines.key_points {
+        notes
+            .push("`kpt_shape`: of each object the box is read, and not its key points".to_owned());
+    }
     for (of, part) in PartOf::ALL.into_iter().zip(&mut parts) {
         let Some(folder) = yolo.images(of, config, notes)? else { continue };
-        let labelled = yolo::read((&folder, of), names.len(), masks, (config, env_paths), notes)?;
+        let labelled = yolo::read((&folder, of), lines, masks, (config, env_paths), notes)?;
         masks = Some(labelled.masks);
         let classes = (names.clone(), categories.clone(), false);
         *part = Some(Coco::new(labelled, classes, notes)?);
@@ -203,6 +210,22 @@ fn check_classes(train: &Coco, other: &Coco) -> Result<(), DataError> {
         advice: "both must have the same classes",
     }
     .into())
+}
+
+/// Checks that no image of `other` is one of `train`: scores on what was learned say nothing.
+fn check_apart(train: &Coco, other: &Coco, what: &'static str) -> Result<(), DataError> {
+    let path = |part: &Coco, &(place, _): &(usize, ImageObjects)| part.images.location(place);
+    let ours: HashSet<Location> = train.entries.iter().map(|entry| path(train, entry)).collect();
+    let mut shared = other.entries.iter().map(|entry| path(other, entry));
+    let Some(first) = shared.find(|path| ours.contains(path)) else { return Ok(()) };
+    let (count, all) = (1 + shared.filter(|path| ours.contains(path)).count(), other.entries.len());
+    let why = format!(
+        "{count} of {all} {what} images are training images too, {first} the first of them: take \
+         them out of one; without a validation part `data.val_fraction` and `data.test_fraction` \
+         hold images out"
+    );
+    let file = Location { path: other.images.root().to_owned(), member: None };
+    Err(SourceError::Coco { file, what: "annotations", why }.into())
 }
 
 /// The images of a part at `place`, a folder or a zip with one called `folder`.

@@ -24,6 +24,8 @@ pub(super) struct DataYaml {
     pub(super) val: Option<String>,
     #[serde(deserialize_with = "folder")]
     pub(super) test: Option<String>,
+    /// How many key points an object has, and of how many numbers each.
+    pub(super) kpt_shape: Option<[usize; 2]>,
     /// How many names there are.
     nc: Option<usize>,
     /// The names of the classes in the order of their numbers.

@@ -34,6 +34,15 @@ pub(super) struct Yolo {
     yaml: Option<DataYaml>,
 }
 
+/// What the lines of labels are.
+#[derive(Clone, Copy)]
+pub(super) struct Lines {
+    /// How many classes there are.
+    pub(super) classes: usize,
+    /// Whether key points follow the box, which nothing reads.
+    pub(super) key_points: bool,
+}
+
 impl Yolo {
     /// Those at `root`, a folder or a `data.yaml`.
     ///
@@ -68,12 +77,14 @@ impl Yolo {
         });
         let base = self.yaml.as_ref().and_then(|yaml| yaml.path.as_deref()).unwrap_or_default();
         if let Some(named) = named {
-            // Exported files name a folder beside them that is not there where it is unpacked.
-            let inner = named.trim_start_matches("../").trim_start_matches("./");
-            let ways = [self.root.join(base).join(named), self.root.join(named)];
-            let all =
-                ways.into_iter().chain([self.root.join(base).join(inner), self.root.join(inner)]);
-            if let Some(path) = { all }.find(|path| path.is_dir()) {
+            // Exported files name a folder that is elsewhere where it is unpacked, or one of
+            // another machine: then its last parts count.
+            let is_name = |part: &Component<'_>| matches!(part, Component::Normal(_));
+            let parts: Vec<Component<'_>> = Path::new(named).components().filter(is_name).collect();
+            let ends = (0..parts.len()).map(|from| parts[from..].iter().collect::<PathBuf>());
+            let named = std::iter::once(PathBuf::from(named)).chain(ends);
+            let both = |end: PathBuf| [self.root.join(base).join(&end), self.root.join(end)];
+            if let Some(path) = named.flat_map(both).find(|path| path.is_dir()) {
                 return Ok(Some(path));
             }
         }
@@ -93,9 +104,20 @@ impl Yolo {
                 Ok(Some(path))
             }
             None => {
-                Err(wrong(root, format!("`data.yaml` names `{named}`, which is no folder there")))
+                let key = if of == PartOf::Val { "val" } else { "train" };
+                let set = match of {
+                    PartOf::Test => "; correct it there".to_owned(),
+                    PartOf::Train | PartOf::Val => format!("; set `data.{key}_images`"),
+                };
+                let why = format!("`data.yaml` names `{named}`, which is no folder there{set}");
+                Err(wrong(root, why))
             }
         }
+    }
+
+    /// Whether objects have key points.
+    pub(super) fn has_key_points(&self) -> bool {
+        self.yaml.as_ref().is_some_and(|yaml| yaml.kpt_shape.is_some())
     }
 
     /// The names of the classes, and where they are from.
@@ -137,13 +159,13 @@ fn labels_of(folder: &Path) -> PathBuf {
     labels.filter(|path| path.is_dir()).unwrap_or_else(|| folder.to_owned())
 }
 
-/// The part `of` in `folder`, of a number of `classes`, with or without `masks`; left out, as the
+/// The part `of` in `folder`, whose labels are `lines`, with or without `masks`; left out, as the
 /// labels have them.
 ///
 /// The headers of all images are read, as the labels are in shares of their sizes.
 pub(super) fn read(
     (folder, of): (&Path, PartOf),
-    classes: usize,
+    lines: Lines,
     masks: Option<bool>,
     (config, env_paths): (&DataConfig, &EnvPaths),
     notes: &mut Vec<String>,
@@ -163,13 +185,13 @@ pub(super) fn read(
     let sizes: Vec<[usize; 2]> = heads.into_iter().map(|head| head.map_or([1, 1], size)).collect();
     let read = |(&place, &size): (&usize, &[usize; 2])| -> Result<_, DataError> {
         let path = file_of(&images, place, &folder, &labels);
-        let lines = match read_text(&path, InputKind::Classes) {
-            Ok(text) => Some(lines_of(&text, classes, size)),
+        let read = match read_text(&path, InputKind::Classes) {
+            Ok(text) => Some(lines_of(&text, lines, size)),
             // An image without objects has none.
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(DataError::io(&path)(error)),
         };
-        Ok(lines)
+        Ok(read)
     };
     let all: Vec<Option<Vec<Line>>> =
         places.par_iter().zip(&sizes).map(read).collect::<Result<_, _>>()?;
@@ -188,7 +210,7 @@ pub(super) fn read(
         let mut objects = all.iter().flatten().flatten().flatten();
         objects.any(|annotation| annotation.segmentation.is_some())
     });
-    let numbers: HashMap<u64, u32> = (0..classes as u64).zip(0..).collect();
+    let numbers: HashMap<u64, u32> = (0..lines.classes as u64).zip(0..).collect();
     let (mut entries, mut id) = (Vec::with_capacity(all.len()), 0);
     for ((place, size), lines) in places.into_iter().zip(sizes).zip(all) {
         let mut of_image = ImageObjects { id: place as u64 + 1, size, ..ImageObjects::default() };
@@ -224,19 +246,23 @@ fn file_of(images: &Images, place: usize, folder: &Path, labels: &Path) -> PathB
 type Line = Result<Annotation, (&'static str, String)>;
 
 /// The objects in the text of an image of `size`, `[height, width]`.
-fn lines_of(text: &str, classes: usize, size: [usize; 2]) -> Vec<Line> {
+fn lines_of(text: &str, lines: Lines, size: [usize; 2]) -> Vec<Line> {
     let numbered = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     numbered
         .map(|(number, line)| {
-            let one = object_of(line, classes, size);
+            let one = object_of(line, lines, size);
             one.map_err(|(kind, why)| (kind, format!("is line {number}, `{}`: {why}", line.trim())))
         })
         .collect()
 }
 
 /// The object of a line.
-fn object_of(line: &str, classes: usize, [height, width]: [usize; 2]) -> Line {
-    let words: Vec<&str> = line.split_whitespace().collect();
+fn object_of(line: &str, lines: Lines, [height, width]: [usize; 2]) -> Line {
+    let Lines { classes, key_points } = lines;
+    let mut words: Vec<&str> = line.split_whitespace().collect();
+    if key_points {
+        words.truncate(5);
+    }
     let numbers: Option<Vec<f64>> = words.iter().map(|word| word.parse().ok()).collect();
     let is_one = words.len() == 5 || (words.len() >= 7 && words.len() % 2 == 1);
     let Some((&class, at)) = numbers.as_deref().filter(|_| is_one).and_then(<[f64]>::split_first)
@@ -280,11 +306,24 @@ fn object_of(line: &str, classes: usize, [height, width]: [usize; 2]) -> Line {
 mod tests {
     use super::*;
 
+    const LINES: Lines = Lines { classes: 3, key_points: false };
+
+    #[test]
+    fn key_points_are_no_polygon() {
+        let lines = Lines { key_points: true, ..LINES };
+        let [Ok(found)] = &lines_of("1 0.5 0.25 0.5 0.5 0.4 0.3 2 0 0 0", lines, [100, 200])[..]
+        else {
+            panic!("no object")
+        };
+        assert_eq!(found.bbox, Some([50.0, 0.0, 100.0, 50.0]));
+        assert!(found.segmentation.is_none());
+    }
+
     #[test]
     fn lines_are_boxes_and_polygons_in_shares_of_the_image() {
         let text = "1 0.5 0.25 0.5 0.5\r\n\n0 0 0 1 0 1 1.004\n2.0 1 1 0.5 1\n";
         let found: Vec<Annotation> =
-            lines_of(text, 3, [100, 200]).into_iter().map(Result::unwrap).collect();
+            lines_of(text, LINES, [100, 200]).into_iter().map(Result::unwrap).collect();
         let [one, two, three] = &found[..] else { panic!("{found:?}") };
         assert_eq!((one.category_id, one.bbox), (1, Some([50.0, 0.0, 100.0, 50.0])));
         assert!(one.segmentation.is_none());
@@ -309,7 +348,7 @@ mod tests {
             ("0 0.5 0.5 -0.1 0.1", "numbers that are no shares"),
             ("0 nan 0.5 0.1 0.1", "numbers that are no shares"),
         ] {
-            let all = lines_of(&format!("\n{line}\n"), 3, [10, 10]);
+            let all = lines_of(&format!("\n{line}\n"), LINES, [10, 10]);
             let [Err((found, why))] = &all[..] else { panic!("{line}: {all:?}") };
             assert_eq!(*found, kind, "{line}");
             assert!(why.starts_with(&format!("is line 2, `{line}`: ")), "{why}");

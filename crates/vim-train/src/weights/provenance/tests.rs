@@ -251,6 +251,20 @@ fn held_out_images_of_unknown_weights_are_said() {
 }
 
 #[test]
+fn other_test_images_than_the_run_had_are_said() {
+    let [recorded, ..] = records();
+    let said = |what| {
+        let now = with(&recorded, "split.test_fingerprint = \"c\"").unwrap();
+        let now = with(&now, "split.test_images = 6").unwrap();
+        source(recorded.clone()).check_use(&now, what, &[]).unwrap().differences
+    };
+    let test = said(Use::Evaluate { held_out: false });
+    assert_eq!(test, ["2 test images were recorded, now there are 6"]);
+    assert!(said(Use::Evaluate { held_out: true }).is_empty());
+    assert!(said(Use::Predict).is_empty());
+}
+
+#[test]
 fn weights_without_a_record_say_what_was_assumed() {
     let [now, ..] = records();
     let nothing = WeightsSource { recorded: None, ..source(now.clone()) };
