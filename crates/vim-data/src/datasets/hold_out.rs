@@ -1,6 +1,7 @@
 //! The validation and test splits that are held out of the training part.
 
 use std::cmp::Reverse;
+use std::path::PathBuf;
 
 use super::config::{DataConfig, HoldOut};
 use super::{DatasetKind, Splits};
@@ -19,6 +20,9 @@ impl DataConfig {
             return Err(self.invalid_fraction("a share, 0 ≤ share < 1"));
         }
         let invalid = |key, value, expected| Err(DataError::InvalidConfig { key, value, expected });
+        if let Some((key, value, expected)) = self.without_effect() {
+            return invalid(key, value, expected);
+        }
         let parts = self.parts.unwrap_or_default();
         if self.dataset != DatasetKind::Folder
             && !matches!(parts, DataParts::Auto | DataParts::TrainVal)
@@ -60,6 +64,28 @@ impl DataConfig {
             }
             (_, HoldOut::Rounded | HoldOut::EachClass) => Ok(()),
         }
+    }
+
+    /// A key that the dataset does not look at, its value and what is expected.
+    fn without_effect(&self) -> Option<(&'static str, String, &'static str)> {
+        let of_path = |path: &Option<PathBuf>| Some(path.as_ref()?.display().to_string());
+        let (pairs, objects) = (self.dataset.has_pairs(), self.dataset.has_objects());
+        let of_pairs = "left out: `pairs` and `ade20k` alone have label maps";
+        let of_objects = "left out: `coco` and `yolo` alone have annotations";
+        let flag = self.reduce_zero_label.map(|flag| flag.to_string());
+        let all = [
+            ("data.images", self.images.clone(), pairs, of_pairs),
+            ("data.label_maps", self.label_maps.clone(), pairs, of_pairs),
+            ("data.image_suffix", self.image_suffix.clone(), pairs, of_pairs),
+            ("data.label_suffix", self.label_suffix.clone(), pairs, of_pairs),
+            ("data.reduce_zero_label", flag, pairs, of_pairs),
+            ("data.train_images", of_path(&self.train_images), objects, of_objects),
+            ("data.train_annotations", of_path(&self.train_annotations), objects, of_objects),
+            ("data.val_images", of_path(&self.val_images), objects, of_objects),
+            ("data.val_annotations", of_path(&self.val_annotations), objects, of_objects),
+        ];
+        let found = all.into_iter().find(|(_, value, is_read, _)| value.is_some() && !is_read);
+        found.map(|(key, value, _, expected)| (key, value.unwrap_or_default(), expected))
     }
 
     /// Whether the dataset may have training images alone, or test images beside validation images.

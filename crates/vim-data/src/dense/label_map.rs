@@ -189,7 +189,7 @@ pub enum PairError {
     /// A label that is no class.
     #[error(
         "has a label map with the value {value}, and {classes} classes are numbered {first} to \
-         {last}; is the list of classes whole (docs/segmentation.md)?"
+         {last}: the list of classes may lack some (docs/segmentation.md)"
     )]
     Label {
         /// As stored.

@@ -23,6 +23,8 @@ pub struct LabelCounts {
     pub classes: Vec<ClassPixels>,
     /// Whether 255, which is ignored, and 0 are the only values that are stored, and both are.
     pub is_mask: bool,
+    /// Label maps of which that is true.
+    pub masks: usize,
 }
 
 /// A class in label maps.
@@ -52,6 +54,10 @@ impl LabelCounts {
         let mut stored = [false; 256];
         for tally in indices.iter().filter_map(|&index| tallies[index].as_ref()) {
             counts.maps += 1;
+            let values: Vec<u8> = tally.values.iter().map(|&(value, _)| value).collect();
+            counts.masks += usize::from(
+                values.len() == 2 && [0, IGNORED].iter().all(|one| values.contains(one)),
+            );
             for &(value, pixels) in &tally.values {
                 stored[usize::from(value)] = true;
                 counts.pixels += pixels;
@@ -128,6 +134,14 @@ impl LabelCounts {
             ));
         } else {
             notes.extend(nowhere.map(|nowhere| format!("{nowhere} {of}")));
+        }
+        if self.masks > 0 && !self.is_mask {
+            notes.push(format!(
+                "{} {of} have label maps of 0 and 255 alone, and 255 is ignored: where it stands \
+                 for an object, write its class's number (docs/segmentation.md, *Masks of 0 and \
+                 255*)",
+                self.masks
+            ));
         }
         if percent >= 50.0 && !is_said {
             notes.push(format!("{percent:.1} % of the pixels {of} are ignored"));

@@ -9,7 +9,7 @@ use crate::dataset::{Dataset, OnProgress};
 use crate::datasets::Coco;
 use crate::error::DataError;
 
-/// As [`scan`](super::scan()), of the files of `coco`: a class has the images with an object of it.
+/// As [`scan`](super::scan()), of the images of `coco`: a class has the images with an object of it.
 /// Odd are also images that cannot be used by what is known of them, and those with objects that
 /// are left out.
 ///
@@ -20,7 +20,7 @@ pub fn scan_objects(
     workers: usize,
     watch: OnProgress<'_>,
 ) -> Result<ScanReport, DataError> {
-    let all: Vec<usize> = (0..coco.images().len()).collect();
+    let all: Vec<usize> = (0..coco.len()).map(|index| coco.place(index)).collect();
     let (mut report, _) = scan_places(coco.images(), &all, workers, watch)?;
     let mut images_of = vec![0; coco.num_classes()];
     for index in 0..coco.len() {

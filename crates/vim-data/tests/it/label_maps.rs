@@ -343,6 +343,11 @@ fn what_keeps_classes_from_being_learned_is_said() {
             ),
         ),
         (
+            two,
+            [[0, 0, 255, 255, 0, 0, 0, 0], [0, 0, 1, 1, 1, 1, 0, 0]],
+            Some("1 of the 2 training images have label maps of 0 and 255 alone"),
+        ),
+        (
             three,
             [[0, 0, 1, 1, 1, 1, 1, 255], [1; 8]],
             Some("class `x` occurs in no label map of the 2 training images"),

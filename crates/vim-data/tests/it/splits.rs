@@ -66,7 +66,7 @@ fn held_out_images_follow_from_the_seed() {
 }
 
 #[test]
-fn what_chooses_held_out_images_is_refused_where_there_are_none() {
+fn keys_without_an_effect_are_refused() {
     let refused = |config: &DataConfig| {
         let opened = vim_data::open::<Class>(config).unwrap_err();
         let preview = vim_data::dry_run::<Class>(config).unwrap_err().to_string();
@@ -78,6 +78,15 @@ fn what_chooses_held_out_images_is_refused_where_there_are_none() {
     let (key, message) = refused(&DataConfig { val_seed: Some(3), ..without.clone() });
     assert_eq!(key, "data.val_seed");
     assert!(message.contains("`data.val_seed = 3`") && message.contains("no effect"), "{message}");
+    let suffix = Some("_mask".to_owned());
+    let (key, message) = refused(&DataConfig { label_suffix: suffix, ..without.clone() });
+    assert_eq!(key, "data.label_suffix");
+    assert!(message.contains("`pairs` and `ade20k` alone have label maps"), "{message}");
+    let list = Some("train.json".into());
+    assert_eq!(
+        refused(&DataConfig { train_annotations: list, ..without.clone() }).0,
+        "data.train_annotations"
+    );
     let (key, message) = refused(&DataConfig { val_rule: HoldOut::Rounded, ..without });
     assert_eq!(key, "data.val_rule");
     assert!(message.contains("`data.val_rule = \"rounded\"`"), "{message}");

@@ -255,6 +255,9 @@ fn what_is_missing_is_named() {
     said("`data.yaml` names `photos/train`, which is no folder there; set `data.train_images`");
     write_folder(root.path(), &[names_yaml("train: images/train\nval: images/train\n")]);
     said("16 of 16 validation images are training images too");
+    let twice = b"train: images/train\nnames: [a, a, b, c, d, e, f, g, h, i, j, k]\n".to_vec();
+    write_folder(root.path(), &[("data.yaml".to_owned(), twice)]);
+    said("two classes are called `a`");
     write_folder(root.path(), &[("data.yaml".to_owned(), b"names: [a]\nnc: 2\n".to_vec())]);
     said("`nc: 2`, and `names` has 1");
     fs::remove_dir_all(root.path().join("labels")).unwrap();

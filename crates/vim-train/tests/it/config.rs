@@ -57,7 +57,7 @@ fn mistakes_in_a_file() {
         // Kinds.
         (
             "[train]\nbatch_size = \"128\"",
-            "x.toml:2:14: train.batch_size: invalid type: string \"128\", expected an integer, 0 or more",
+            "x.toml:2:14: train.batch_size: invalid value: string \"128\", expected a number of images",
         ),
         (
             "[train]\nbatch_size = -1",

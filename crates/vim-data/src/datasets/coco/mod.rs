@@ -284,6 +284,11 @@ impl Coco {
         notes: &mut Vec<String>,
     ) -> Result<Self, DataError> {
         let Labelled { images, entries, file, .. } = labelled;
+        let mut known = HashSet::new();
+        if let Some(name) = names.iter().find(|name| !known.insert(nfc(name))) {
+            let why = format!("two classes are called `{name}`: give each a name of its own");
+            return Err(SourceError::Coco { file, what: "annotations", why }.into());
+        }
         let tally = tally(&images, &entries);
         tally.check().map_err(|why| SourceError::Coco { file, what: "annotations", why })?;
         notes.extend(left_out_note(&tally, &images, &entries));
