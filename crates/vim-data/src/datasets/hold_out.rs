@@ -70,10 +70,18 @@ impl DataConfig {
     fn without_effect(&self) -> Option<(&'static str, String, &'static str)> {
         let of_path = |path: &Option<PathBuf>| Some(path.as_ref()?.display().to_string());
         let (pairs, objects) = (self.dataset.has_pairs(), self.dataset.has_objects());
+        let (files, lists) =
+            (self.dataset.has_image_files(), pairs || self.dataset == DatasetKind::Yolo);
+        let of_files = "left out: `imagenet` and `folder` alone look for validation images there";
+        let of_lists =
+            "left out: `pairs`, `ade20k` and `yolo` alone take the classes' names of a file";
         let of_pairs = "left out: `pairs` and `ade20k` alone have label maps";
         let of_objects = "left out: `coco` and `yolo` alone have annotations";
         let flag = self.reduce_zero_label.map(|flag| flag.to_string());
         let all = [
+            ("data.val_path", of_path(&self.val_path), files, of_files),
+            ("data.val_labels", of_path(&self.val_labels), files, of_files),
+            ("data.classes", of_path(&self.classes), lists, of_lists),
             ("data.images", self.images.clone(), pairs, of_pairs),
             ("data.label_maps", self.label_maps.clone(), pairs, of_pairs),
             ("data.image_suffix", self.image_suffix.clone(), pairs, of_pairs),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{DataConfig, DatasetKind, Files, Source, Sources, check_path};
-use crate::classes::match_names;
+use crate::classes::{ClassMatch, match_names};
 use crate::dataset::{Class, Dataset};
 use crate::error::{ClassError, DataError, SourceError, StagingError, listed};
 use crate::statistics::Statistics;
@@ -47,6 +47,7 @@ pub fn open_images(
     };
     let train = open(train, &mut notes)?;
     check_each_class(&train)?;
+    match_in(&train, &train.index.classes, &train.index.classes)?;
     let mut further = |part: Option<Part>, what| -> Result<Option<Images>, DataError> {
         let Some(part) = part else { return Ok(None) };
         let part = open(part, &mut notes)?;
@@ -118,6 +119,20 @@ fn classes_with_images(index: &Index) -> Vec<bool> {
     has_images
 }
 
+/// Matches the classes of `part`, which are `theirs`, with `ours`.
+fn match_in(
+    part: &CachedIndex,
+    ours: &[String],
+    theirs: &[String],
+) -> Result<ClassMatch, DataError> {
+    match_names(ours, theirs).map_err(|error| match error {
+        ClassError::Twice { name, .. } => {
+            SourceError::ClassTwice { path: part.part.root().to_owned(), name }.into()
+        }
+        error => error.into(),
+    })
+}
+
 /// The label among the classes of `train` of each class of `val`, which may lack some.
 fn labels_of(
     train: &CachedIndex,
@@ -129,17 +144,7 @@ fn labels_of(
     let has_images = classes_with_images(&val.index);
     let theirs = val.index.classes.iter().zip(&has_images).filter(|(_, has)| **has);
     let theirs = &theirs.map(|(name, _)| name.clone()).collect::<Vec<_>>();
-    let in_part = |part: &CachedIndex| {
-        let path = part.part.root().to_owned();
-        move |error| -> DataError {
-            if let ClassError::Twice { name, .. } = error {
-                return SourceError::ClassTwice { path, name }.into();
-            }
-            error.into()
-        }
-    };
-    match_names(ours, ours).map_err(in_part(train))?;
-    let matched = match_names(ours, theirs).map_err(in_part(val))?;
+    let matched = match_in(val, ours, theirs)?;
     if matched.unknown.is_empty() {
         let mut labels = matched.labels.into_iter().flatten();
         let label = |&has: &bool| if has { labels.next().unwrap_or(0) } else { 0 };

@@ -176,7 +176,7 @@ pub(super) fn turned_note(
     let has_classes = dataset.label_maps().is_none() && dataset.object_classes().is_none();
     let decided = match (dataset.exif(), has_classes, stored) {
         (Exif::Ignore, true, _) => {
-            "which is not applied, as by timm: `data.exif = \"apply\"` turns \
+            "which is not applied, as by timm (but of TIFF): `data.exif = \"apply\"` turns \
                                     them as viewers do"
                 .to_owned()
         }

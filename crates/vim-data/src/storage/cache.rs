@@ -30,7 +30,7 @@ use crate::error::{DataError, SourceError};
 const MAGIC: &[u8; 8] = b"VIMINDEX";
 /// Must be raised with every change of a type that is serialised in an index that is kept, and of
 /// what is listed.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// Of the index of a pack, which cannot be made anew: packs of earlier versions must be readable.
 pub(super) const OF_PACKS: u32 = 1;
 const HEADER: usize = 8 + 4 + 8 + 32;

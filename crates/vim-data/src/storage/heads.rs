@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use rayon::prelude::*;
+
 use super::each::{ProgressCounter, for_each};
 use super::images::Images;
 use crate::dataset::{Dataset, OnProgress};
@@ -47,6 +49,30 @@ pub(crate) fn look(
     let known = images.known();
     let head = |&place: &usize| known.heads.get(place).copied().flatten();
     Ok((places.iter().map(head).collect(), notes))
+}
+
+/// As [`look`], also at files that have changed since, which costs a look at each: images are made
+/// smaller in their place, and what is in shares of their sizes then has others.
+///
+/// # Errors
+/// As of [`look`].
+pub(crate) fn look_now(
+    images: &Images,
+    places: &[usize],
+    workers: usize,
+) -> Result<Looked<Head>, DataError> {
+    let states: Vec<String> = places.par_iter().map(|&place| images.state(place)).collect();
+    let mut known = images.known();
+    known.heads.resize(images.len(), None);
+    known.states.resize(images.len(), None);
+    for (&place, state) in places.iter().zip(states) {
+        if known.states[place].as_ref() != Some(&state) {
+            known.heads[place] = None;
+            known.states[place] = Some(state);
+        }
+    }
+    drop(known);
+    look(images, places, workers, &|_| {})
 }
 
 /// The head of a file, read anew; `None` if it has none that is understood.

@@ -200,6 +200,14 @@ fn folders_of_classes_match_in_two_unicode_forms() {
     let message = refusal(&config(root.path()));
     assert!(message.contains("in two Unicode forms; merge them"), "{message}");
     assert!(message.contains("/train`"), "{message}");
+    // Also where nothing is beside it.
+    let alone = DataConfig {
+        dataset: DatasetKind::Folder,
+        val_fraction: 0.25,
+        ..config(root.path().join("train"))
+    };
+    let message = refusal(&alone);
+    assert!(message.contains("in two Unicode forms; merge them"), "{message}");
 }
 
 #[test]

@@ -3,8 +3,12 @@
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
-use vim_data::{DataConfig, DatasetKind, EnvPaths, ImageObjects, Mask, Split, Splits, encode_png};
+use vim_data::{
+    DataConfig, Dataset, DatasetKind, EnvPaths, ImageObjects, Mask, Split, Splits, encode_png,
+};
 
 use crate::coco_tree::{SIDE, config, drawn, epoch, scenes, training, write_folder};
 
@@ -237,6 +241,26 @@ fn a_damaged_image_is_named_as_any_is() {
     let report = vim_data::verify_objects(&sources.train, 2, &|_| {}).unwrap();
     assert_eq!(report.bad.len(), 1, "{report:?}");
     assert!(report.bad[0].name.ends_with("a.000.png"), "{report:?}");
+}
+
+#[test]
+fn labels_are_in_shares_of_the_image_as_it_now_is() {
+    let Splits { train, .. } = drawn();
+    let root = tempfile::tempdir().unwrap();
+    let mut files = part(&train, "images", "labels", false);
+    files.push(names_txt("classes.txt"));
+    write_folder(root.path(), &files);
+    let heights = || -> Vec<usize> {
+        let open = vim_data::open_coco(&of_yolo(root.path()), &EnvPaths::default()).unwrap();
+        (0..2).map(|at| open.train.objects(at).unwrap().size[0]).collect()
+    };
+    assert_eq!(heights(), [SIDE, SIDE]);
+    thread::sleep(Duration::from_millis(20));
+    let mut half = scenes(&train).swap_remove(1).image;
+    half.height /= 2;
+    half.data.truncate(half.data.len() / 2);
+    fs::write(root.path().join("images/a.001.png"), encode_png(&half).unwrap()).unwrap();
+    assert_eq!(heights(), [SIDE, SIDE / 2]);
 }
 
 #[test]

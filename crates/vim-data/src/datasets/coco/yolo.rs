@@ -20,7 +20,7 @@ use crate::error::{DataError, Location, SourceError};
 use crate::input::{InputKind, read_text};
 use crate::objects::{ImageObjects, LeftOut};
 use crate::storage::EnvPaths;
-use crate::storage::heads::look;
+use crate::storage::heads::look_now;
 use crate::storage::images::Images;
 
 /// How far beyond 0 and 1 a coordinate may be: programs round, and cut boxes off at the last pixel.
@@ -178,7 +178,7 @@ pub(super) fn read(
     let called = folder.file_name().unwrap_or_default().to_string_lossy();
     let images = open_images(&folder, &called, config, env_paths, notes)?;
     let places: Vec<usize> = (0..images.len()).collect();
-    let (heads, more) = look(&images, &places, config.workers.count(), &|_| {})?;
+    let (heads, more) = look_now(&images, &places, config.workers.count())?;
     notes.extend(more);
     // What cannot be read is told as any bad image is, and has no such size.
     let size = |head: Head| config.exif().size(head.stored());
