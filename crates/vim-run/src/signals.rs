@@ -73,7 +73,7 @@ impl Stop {
     }
 
     /// The signal as its sender knows it.
-    fn said(self) -> &'static str {
+    pub fn said(self) -> &'static str {
         if self == Self::Keyboard { "Ctrl-C" } else { self.name() }
     }
 

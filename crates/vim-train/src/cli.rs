@@ -64,11 +64,17 @@ pub fn main_of<P: Parser>(work: fn(&P) -> Result<(), Error>) -> ExitCode {
     }
 }
 
-/// `error` with the key that was probably meant by a flag which `program` does not have.
+/// `error` with the key that was probably meant by a flag which `program` does not have, or with
+/// what `--resume` takes.
 fn advised(mut error: clap::Error, program: &Program, arguments: &[OsString]) -> clap::Error {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else {
         return error;
     };
+    if error.kind() == ErrorKind::InvalidValue && flag.starts_with("--resume") {
+        let advice = "`train CONFIG --resume auto` goes on with the run of that configuration";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));
+        return error;
+    }
     let (flag, mut command) = (flag.clone(), program);
     for argument in arguments.iter().skip(1) {
         let Some(inner) = command.find_subcommand(argument) else { break };
@@ -220,6 +226,8 @@ mod tests {
             assert!(!others, "{said}");
         }
         assert!(!refused(&["vim-train", "runs", "list", "--epochs", "5"]).contains("--set"));
+        let resumed = refused(&["vim-train", "train", "--resume", "photos"]);
+        assert!(resumed.contains("tip: `train CONFIG --resume auto` goes on"), "{resumed}");
     }
 
     #[test]
@@ -238,7 +246,9 @@ mod tests {
     fn what_strangers_type_is_understood() {
         for arguments in [
             &["resume", "x.toml"][..],
+            &["init", "photos"],
             &["test", "x"],
+            &["validate", "x"],
             &["infer", "cat.jpg", "--checkpoint", "x"],
             &["plot", "a", "b"],
             &["compare", "a", "b"],

@@ -29,6 +29,7 @@ use crate::error::Error;
 /// A command. Its help is the documentation of its arguments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    #[command(alias = "init")]
     New(new::NewArgs),
     /// Train a model, or go on with a run that was interrupted.
     Train(crate::train::TrainArgs),
@@ -36,7 +37,7 @@ pub(crate) enum Command {
     Warmup(crate::train::WarmupArgs),
     #[command(subcommand)]
     Sweep(sweep::SweepCommand),
-    #[command(alias = "test")]
+    #[command(aliases = ["test", "evaluate", "validate"])]
     Eval(eval::EvalCommandArgs),
     #[command(alias = "infer")]
     Predict(predict::PredictArgs),

@@ -3,13 +3,13 @@
 /// Characters of a curve, which fits 80 columns with its ends.
 const CURVE: usize = 44;
 
-/// A curve with its first and last value.
+/// A curve with its first and last value; one point is none.
 pub(crate) fn drawn(
     curve: &[(f64, f64)],
     ends: Option<[(f64, f64); 2]>,
     show: impl Fn(f64) -> String,
 ) -> Option<String> {
-    let [(_, first), (_, last)] = ends?;
+    let [(_, first), (_, last)] = ends.filter(|_| curve.len() > 1)?;
     Some(format!("{}  {} to {}", sparkline(curve, CURVE), show(first), show(last)))
 }
 
@@ -52,6 +52,14 @@ mod tests {
         assert_eq!(thinned(&points, 5), points);
         assert_eq!(thinned(&points, 3), [(0.5, 2.0), (2.5, 6.0), (4.0, 10.0)]);
         assert_eq!(thinned(&[], 3), []);
+    }
+
+    #[test]
+    fn one_point_is_no_curve() {
+        let ends = |points: &[(f64, f64)]| Some([points[0], points[points.len() - 1]]);
+        let text = |points: &[(f64, f64)]| drawn(points, ends(points), |value| value.to_string());
+        assert_eq!(text(&curve(&[2.0])), None);
+        assert_eq!(text(&curve(&[2.0, 1.0])).as_deref(), Some("█▁  2 to 1"));
     }
 
     #[test]

@@ -70,13 +70,13 @@ pub trait DenseObjective: WithoutData {
     fn classes_csv(measured: &Self::Measured, names: &[String]) -> Result<Vec<u8>, Error>;
 
     /// The first [`PICTURES`] images of `split` that can be read, by their places: each beside what
-    /// `model` says of it and what is annotated.
+    /// `model` says of it and what is annotated, and what is to be said of the former.
     fn drawn(
         config: &Config,
         model: &Self::Model,
         split: &Split,
         device: &Device,
-    ) -> Result<Vec<(usize, [Pixels; 3])>, Error>;
+    ) -> Result<Vec<Drawn>, Error>;
 
     /// A function that evaluates one batch of `split`.
     fn evaluation_batch(
@@ -85,6 +85,10 @@ pub trait DenseObjective: WithoutData {
         device: &Device,
     ) -> Result<impl Fn(&Self::Model) -> Result<(), Error>, Error>;
 }
+
+/// An image by its place, beside it what a model says of it and what is annotated, and words for
+/// the former.
+pub type Drawn = (usize, [Pixels; 3], Option<String>);
 
 /// A dataset's images with such an objective.
 #[derive(Debug)]
@@ -255,7 +259,8 @@ impl<O: DenseObjective> Task for DenseTask<O> {
         split: EvalSplit,
         device: &Device,
     ) -> Result<Vec<(usize, [Pixels; 3])>, Error> {
-        O::drawn(&self.config, model, self.split(split), device)
+        let drawn = O::drawn(&self.config, model, self.split(split), device)?;
+        Ok(drawn.into_iter().map(|(position, pictures, _)| (position, pictures)).collect())
     }
 
     fn galleries(
@@ -265,10 +270,14 @@ impl<O: DenseObjective> Task for DenseTask<O> {
         _run: &Path,
     ) -> Result<Vec<Pictures>, Error> {
         let (config, test) = (&self.config, &self.splits.test);
-        let image = |(position, [_, said, annotated]): (usize, [Pixels; 3])| {
+        let image = |(position, [_, said, annotated], words): Drawn| {
             let name = test.dataset().name(test.index(position));
-            [(said, "as the model says"), (annotated, "as annotated")]
-                .map(|(pixels, whose)| (name.clone(), pixels, vec![whose.to_owned()]))
+            [(said, "as the model says", words), (annotated, "as annotated", None)].map(
+                |(pixels, whose, words)| {
+                    let lines = std::iter::once(whose.to_owned()).chain(words).collect();
+                    (name.clone(), pixels, lines)
+                },
+            )
         };
         let drawn = O::drawn(config, model, test, device)?;
         // Of objects each has its name beside it; of more classes nobody finds a colour.

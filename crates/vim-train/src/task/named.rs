@@ -209,7 +209,7 @@ pub(crate) struct PredictOptions {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Segmentation only: write a label map in the classes' colours (NAME.png) and the image seen
-    /// through it (NAME_overlay.png) of each image to this folder.
+    /// through it (NAME_overlay.png) of each image to this folder, and classes.svg, their legend.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) maps: Option<PathBuf>,
     /// Segmentation only: write grey label maps to this folder, whose classes are numbered from 1

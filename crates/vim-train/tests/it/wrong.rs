@@ -6,8 +6,6 @@ use std::os::unix::fs::PermissionsExt;
 
 use vim_train::task::Task;
 use vim_train::task::classification::Classification;
-use vim_train::task::detection::Detection;
-use vim_train::task::segmentation::Segmentation;
 
 use crate::layers::vim_train;
 use crate::support::{folder, path_from, repository, stderr, stdout};
@@ -334,10 +332,9 @@ fn known(prefix: &str) -> String {
     Vec::from_iter(keys).join(", ")
 }
 
-/// The scores of all tasks, in every place that they are recorded in, the loss behind them.
+/// The scores of the runs' task, in every place that they are recorded in, the loss behind them.
 fn scores() -> String {
-    let tasks = [Classification::SCORES, Segmentation::SCORES, Detection::SCORES].concat();
-    let own = tasks.iter().map(|kind| kind.name).filter(|name| *name != "loss");
+    let own = Classification::SCORES.iter().map(|kind| kind.name).filter(|name| *name != "loss");
     let names: Vec<&str> = own.chain(["loss"]).collect();
     let of = |place: &str| Vec::from_iter(names.iter().map(|name| format!("{place}/{name}")));
     let mut places: Vec<String> = ["val", "val/ema", "test"].map(of).concat();

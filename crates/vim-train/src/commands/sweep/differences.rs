@@ -39,16 +39,21 @@ pub(super) fn find(sweep: &Sweep, summary: &Summary) -> Differences {
     })
 }
 
+/// Whether the task of `run` is `kind`, which its recorded configuration names.
+pub(super) fn is_of(run: &RunOutcome, kind: TaskKind) -> bool {
+    run.values.get("task").and_then(toml::Value::as_str) == Some(kind.to_string().as_str())
+}
+
 /// What the scores of classes of the finished runs say, if the sweep is of a task that has some.
 pub(super) fn find_classes(
     sweep: &Sweep,
     outcomes: &[RunOutcome],
     summary: &Summary,
 ) -> Option<ClassDifferences> {
-    let task = outcomes.first()?.values.get("task")?;
-    let is_named = |kind: &TaskKind| task.as_str() == Some(kind.to_string().as_str());
+    let first = outcomes.first()?;
     let has_classes = |kind: &TaskKind| with_task!(*kind, T => <T as NamedTask>::SCORES_CLASSES);
-    let has_classes = TaskKind::VARIANTS.iter().any(|kind| is_named(kind) && has_classes(kind));
+    let has_classes =
+        TaskKind::VARIANTS.iter().any(|kind| is_of(first, *kind) && has_classes(kind));
     has_classes.then(|| {
         class_differences(summary, &mut |name| {
             let path = sweep.folder.join(name).join(PER_CLASS);

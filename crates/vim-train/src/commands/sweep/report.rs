@@ -15,7 +15,7 @@ use vim_sweep::{
     detectable_legend, head, markdown, report, rows, verdict,
 };
 
-use super::differences::{PREDICT, SCORE, find, find_classes, thumbnails};
+use super::differences::{PREDICT, SCORE, find, find_classes, is_of, thumbnails};
 use super::folder::{Sweep, outcomes_with_jobs, write_file};
 use super::{SweepRunError, WhichArgs};
 use crate::commands::runs::steps;
@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::output::summary::{counted, duration};
 use crate::output::{columns, print, print_json};
 use crate::run_folder::is_free;
-use crate::task::kinds::SCORES;
+use crate::task::kinds::{SCORES, scores_of};
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
@@ -172,7 +172,8 @@ pub(super) fn summarize(args: &SummarizeArgs) -> Result<(), Error> {
     let sweep = Sweep::find(&args.which)?;
     let outcomes = outcomes_with_jobs(&sweep);
     let asked = asked(&sweep, &outcomes, args)?;
-    let summary = vim_sweep::summarize(&outcomes, &asked, &SCORES)?;
+    let scores = scores_of(|kind| outcomes.iter().any(|run| is_of(run, kind)));
+    let summary = vim_sweep::summarize(&outcomes, &asked, &scores)?;
     let name = &sweep.origins.sweep.name;
     write_file(&sweep.folder, "summary.csv", &csv(&summary))?;
     write_file(&sweep.folder, "summary.md", &markdown(&summary, name))?;

@@ -114,7 +114,8 @@ impl NamedTask for Detection {
                     written.map_err(Error::io("write", &file))?;
                 }
                 let objects = trained.objects(&seen, least, top);
-                Ok(Ok(Answer { image: path.display().to_string(), seen, objects }))
+                let below = seen.below(least, classes);
+                Ok(Ok(Answer { image: path.display().to_string(), seen, objects, below }))
             };
             paths.iter().zip(&read).map(answer).collect()
         })
@@ -167,11 +168,16 @@ pub(crate) struct Answer {
     seen: Seen,
     /// Those to show.
     objects: Vec<FoundObject>,
+    /// Where there are none, what was seen.
+    below: Option<String>,
 }
 
 impl fmt::Display for Answer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}", FoundObjects::from(self.objects.clone()))
+        match &self.below {
+            Some(below) => write!(formatter, "  {below}"),
+            None => write!(formatter, "{}", FoundObjects::from(self.objects.clone())),
+        }
     }
 }
 

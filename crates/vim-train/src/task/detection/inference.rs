@@ -119,6 +119,16 @@ impl Seen {
         })
     }
 
+    /// Of objects none of which scores `least` or more: that there are none, and the surest.
+    pub(super) fn below(&self, least: f32, names: &[String]) -> Option<String> {
+        let Some(&score) = self.scores.first() else { return Some("nothing".to_owned()) };
+        let name = names.get(self.classes[0]).map_or("?", String::as_str);
+        let (least_percent, percent) = ((1e4 * least).round() / 1e2, 100.0 * score);
+        (score < least).then(|| {
+            format!("nothing of {least_percent} % or more; the surest: {percent:.2} % {name}")
+        })
+    }
+
     /// `image` with the objects drawn whose score is at least `least`.
     pub fn drawn(
         &self,
@@ -185,6 +195,19 @@ fn runs(mask: &[bool], [height, width]: [usize; 2]) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_drawn_is_said() {
+        let names = ["disk".to_owned()];
+        let below = |scores: &[f32], least| {
+            let (scores, classes) = (scores.to_vec(), vec![0; scores.len()]);
+            Seen { scores, classes, ..Seen::default() }.below(least, &names)
+        };
+        let surest = "nothing of 30 % or more; the surest: 12.50 % disk";
+        assert_eq!(below(&[0.125, 0.1], 0.3).as_deref(), Some(surest));
+        assert_eq!(below(&[], 0.5).as_deref(), Some("nothing"));
+        assert_eq!(below(&[0.5, 0.1], 0.5), None);
+    }
 
     #[test]
     fn a_mask_comes_back_from_its_runs() {

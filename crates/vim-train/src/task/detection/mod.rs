@@ -20,7 +20,7 @@ use vim_dense::detection::mask_target::InstanceMask;
 use vim_dense::detection::{Detector, DetectorConfig, Truths};
 use vim_run::metrics::ScoreKind;
 
-use super::dense::{DenseObjective, DenseTask, PICTURES};
+use super::dense::{DenseObjective, DenseTask, Drawn, PICTURES};
 use super::named::Evaluating;
 use super::{Description, Evaluation, batches};
 use crate::config::{Config, ConfigError};
@@ -168,7 +168,7 @@ impl DenseObjective for ObjectDetector {
         model: &Detector,
         split: &Split,
         device: &Device,
-    ) -> Result<Vec<(usize, [Pixels; 3])>, Error> {
+    ) -> Result<Vec<Drawn>, Error> {
         let colours = split.dataset().object_classes().map(|classes| classes.colours.clone());
         let (names, colours) = (split.class_names(), colours.unwrap_or_default());
         let viewer = viewer(config, split);
@@ -181,7 +181,7 @@ impl DenseObjective for ObjectDetector {
             let there = annotated(&image, &objects, names, &colours);
             // Drawings of small images are enlarged.
             let image = image.enlarged(found.height / image.height);
-            drawn.push((position, [image, found, there]));
+            drawn.push((position, [image, found, there], seen.below(SHOWN, names)));
         }
         Ok(drawn)
     }

@@ -11,7 +11,7 @@ use crate::task::drawing::Row;
 
 const STYLE: &str = "\
 :root { color-scheme: light dark }
-body { font: 14px \"DejaVu Sans\", \"Segoe UI\", Helvetica, Arial, sans-serif; margin: 1.5em }
+body { font: 14px \"DejaVu Sans\", \"Segoe UI\", Helvetica, Arial, \"Noto Sans CJK SC\", \"PingFang SC\", \"Microsoft YaHei\", sans-serif; margin: 1.5em }
 th { text-align: left; font-weight: 600 }
 th, td { vertical-align: top; padding: 0.4em 0.8em 0.8em 0 }
 td, tbody th { min-width: 9em; max-width: 18em; overflow-wrap: anywhere }
