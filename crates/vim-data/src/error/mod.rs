@@ -21,6 +21,12 @@ pub struct Location {
     pub member: Option<String>,
 }
 
+/// Where a relative path is looked for.
+fn seen_from(path: &Path) -> String {
+    let here = std::env::current_dir().ok().filter(|_| path.is_relative());
+    here.map(|here| format!(" as seen from `{}`", here.display())).unwrap_or_default()
+}
+
 impl DataError {
     /// For `map_err`: an operation on `path` failed.
     pub(crate) fn io(path: &Path) -> impl Fn(io::Error) -> Self + use<> {
@@ -104,9 +110,9 @@ pub enum DataError {
 
     /// Nothing is at `data.path`.
     #[error(
-        "read `{}`: there is no such file or folder; set `data.path` to where the images are \
+        "read `{}`: there is no such file or folder{}; set `data.path` to where the images are \
          (docs/data.md)",
-        .0.display()
+        .0.display(), seen_from(.0)
     )]
     NoImages(PathBuf),
 

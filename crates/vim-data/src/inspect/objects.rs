@@ -9,9 +9,9 @@ use crate::dataset::{Dataset, OnProgress};
 use crate::datasets::Coco;
 use crate::error::DataError;
 
-/// As [`scan`](super::scan()), of the images of `coco`: a class has the images with an object of it.
-/// Odd are also images that cannot be used by what is known of them, and those with objects that
-/// are left out.
+/// As [`scan`](super::scan()), of the images of `coco`: a class has those with an object of it. Odd
+/// are also images that cannot be used by what is known of them, and those with objects that are
+/// left out.
 ///
 /// # Errors
 /// If a file cannot be read at all.

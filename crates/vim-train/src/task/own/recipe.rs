@@ -8,7 +8,7 @@ use toml::{Table, Value};
 use vim_data::DatasetKind;
 
 use super::survey::Survey;
-use crate::config::{Config, ConfigError, TaskKind, in_toml};
+use crate::config::{Config, ConfigError, TaskKind, VERSION, in_toml};
 
 /// What the model starts from.
 #[derive(Clone, Debug)]
@@ -168,11 +168,14 @@ fn sections(survey: &Survey, start: &Start, rung: Rung, plan: Plan, name: &str) 
     let quoted = |text: &str| in_toml(&Value::from(text));
     let Rung { size, patch, depth, width, state } = rung;
     let is_dense = survey.task != TaskKind::Classification;
-    match survey.task {
-        TaskKind::Classification => {}
-        TaskKind::Segmentation => section("", &[("task", quoted("segmentation"))]),
-        TaskKind::Detection => section("", &[("task", quoted("detection"))]),
-    }
+    let task = match survey.task {
+        TaskKind::Classification => None,
+        TaskKind::Segmentation => Some(("task", quoted("segmentation"))),
+        TaskKind::Detection => Some(("task", quoted("detection"))),
+    };
+    // Of a later vim-train its keys mean what they mean now.
+    let version = ("version", VERSION.to_string());
+    section("", &std::iter::once(version).chain(task).collect::<Vec<_>>());
     section("run", &[("name", quoted(&format!("{name}-s{{run.seed}}")))]);
 
     let mut model = vec![("image_size", size.to_string())];
