@@ -88,7 +88,7 @@ pub trait DenseObjective: WithoutData {
 
 /// An image by its place, beside it what a model says of it and what is annotated, and words for
 /// the former.
-pub type Drawn = (usize, [Pixels; 3], Option<String>);
+pub(super) type Drawn = (usize, [Pixels; 3], Option<String>);
 
 /// A dataset's images with such an objective.
 #[derive(Debug)]
