@@ -30,7 +30,7 @@ pub enum ExpandError {
 }
 
 /// Replaces the variables in `text` by their values from `lookup`, and a leading `~` by that of
-/// `HOME`. An empty value counts as not set.
+/// `HOME`. An empty value counts as not set, and what stands in a default is replaced likewise.
 ///
 /// `$$` is a `$`; one that begins no name and no brace is plain text.
 ///
@@ -39,7 +39,10 @@ pub enum ExpandError {
 /// The first variable that is malformed, or has neither a value nor a default; the home folder of
 /// somebody else.
 pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> Result<String, ExpandError> {
-    let value = |name: &str| lookup(name).filter(|value| !value.is_empty());
+    expand_by(text, &|name| lookup(name).filter(|value| !value.is_empty()))
+}
+
+fn expand_by(text: &str, value: &dyn Fn(&str) -> Option<String>) -> Result<String, ExpandError> {
     let unset = |name: &str| ExpandError::Unset { name: name.to_owned() };
     let (mut expanded, mut rest) = (String::new(), text);
     if let Some(after) = text.strip_prefix('~') {
@@ -65,8 +68,12 @@ pub fn expand(text: &str, lookup: impl Fn(&str) -> Option<String>) -> Result<Str
             if !is_variable_name(name) {
                 return Err(malformed(end + 1));
             }
-            let value = value(name).or_else(|| default.map(str::to_owned));
-            expanded.push_str(&value.ok_or_else(|| unset(name))?);
+            let put_in = match (value(name), default) {
+                (Some(value), _) => value,
+                (None, Some(default)) => expand_by(default, value)?,
+                (None, None) => return Err(unset(name)),
+            };
+            expanded.push_str(&put_in);
             rest = &inside[end + 1..];
         } else if is_variable_name(name) {
             expanded.push_str(&value(name).ok_or_else(|| unset(name))?);
@@ -119,6 +126,9 @@ mod tests {
             ("${SCRATCH:-/tmp}/x", "/scratch/me/x"),
             ("${EMPTY:-/tmp}", "/tmp"),
             ("${NOWHERE:-}x", "x"),
+            ("${NOWHERE:-~}/x", "/home/me/x"),
+            ("${NOWHERE:-$SCRATCH}/x", "/scratch/me/x"),
+            ("${NOWHERE:-a$$b}", "a$b"),
             ("$SCRATCH/vim$", "/scratch/me/vim$"),
             ("$SCRATCH$SCRATCH-x", "/scratch/me/scratch/me-x"),
             ("a/$$SCRATCH/$/$1", "a/$SCRATCH/$/$1"),
@@ -133,17 +143,24 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named() {
-        for (text, name) in
-            [("${NOWHERE}/x", "NOWHERE"), ("${EMPTY}", "EMPTY"), ("/a/$NOWHERE.d/x", "NOWHERE")]
-        {
+        for (text, name) in [
+            ("${NOWHERE}/x", "NOWHERE"),
+            ("${EMPTY}", "EMPTY"),
+            ("/a/$NOWHERE.d/x", "NOWHERE"),
+            ("${EMPTY:-$NOWHERE}/x", "NOWHERE"),
+        ] {
             assert_eq!(filled(text), Err(ExpandError::Unset { name: name.to_owned() }));
         }
         let name = "HOME".to_owned();
         assert_eq!(expand("~/x", |_| None), Err(ExpandError::Unset { name }));
         assert_eq!(filled("~you/x"), Err(ExpandError::OtherHome { home: "~you".to_owned() }));
-        for (text, shown) in
-            [("x${SCRATCH", "${SCRATCH"), ("${}", "${}"), ("${A B}/c", "${A B}"), ("${1}", "${1}")]
-        {
+        for (text, shown) in [
+            ("x${SCRATCH", "${SCRATCH"),
+            ("${}", "${}"),
+            ("${A B}/c", "${A B}"),
+            ("${1}", "${1}"),
+            ("${NOWHERE:-${SCRATCH}}", "${SCRATCH"),
+        ] {
             assert_eq!(filled(text), Err(ExpandError::Malformed { text: shown.into() }));
         }
         assert_eq!(

@@ -35,7 +35,7 @@ impl DataConfig {
             return invalid("data.val_path", path.display().to_string(), expected);
         }
         if let (true, DataParts::TrainValTest) = (self.val_fraction > 0.0, parts) {
-            return Err(self.invalid_fraction(OWN_VAL));
+            return Err(self.invalid_fraction(OWN_VAL_PARTS));
         }
         if let Some(share) = self.test_fraction.filter(|&share| share != 0.0) {
             let value = share.to_string();
@@ -108,8 +108,9 @@ impl DataConfig {
 }
 
 const BESIDE: &str = "a share, 0 ≤ share < 1, that leaves images beside `data.val_fraction`";
-const OWN_VAL: &str = "0, as the data have validation images of their own (`data.parts`)";
-const OWN_TEST: &str = "0, as the data have test images of their own (`data.parts`)";
+const OWN_VAL: &str = "0, as the data have validation images of their own";
+const OWN_VAL_PARTS: &str = "0, as the data have validation images of their own (`data.parts`)";
+const OWN_TEST: &str = "0, as the data have test images of their own";
 
 /// A value as it is written in a configuration.
 fn toml_of(parts: DataParts) -> String {
@@ -134,7 +135,9 @@ pub(super) fn hold_out(splits: Splits, config: &DataConfig) -> Result<Splits, Da
     }
     let has_val = config.val_fraction > 0.0;
     if has_val && splits.val.is_some() && config.may_be_alone() {
-        return Err(config.invalid_fraction(OWN_VAL));
+        let is_of_folders = config.dataset == DatasetKind::Folder;
+        let expected = if is_of_folders { OWN_VAL_PARTS } else { OWN_VAL };
+        return Err(config.invalid_fraction(expected));
     }
     if !has_val && !is_alone {
         return Ok(splits);

@@ -240,7 +240,8 @@ impl Config {
 /// Whether `name` stays strictly below the folder that it is joined to.
 fn is_inside(name: &str) -> bool {
     let plain = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
-    plain && !name.trim().is_empty() && !name.contains(char::is_control)
+    let is_home = Path::new(name).starts_with("~");
+    plain && !is_home && !name.trim().is_empty() && !name.contains(char::is_control)
 }
 
 #[cfg(test)]
@@ -269,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_run_stays_inside_its_root() {
-        for template in ["", " ", "..", "../x", "/x", "x/../../y", "x{", "a\nb", "."] {
+        for template in ["", " ", "..", "../x", "/x", "x/../../y", "x{", "a\nb", ".", "~", "~/x"] {
             assert!(name(template).is_err(), "{template:?}");
         }
     }

@@ -96,6 +96,23 @@ impl RecordedPaths {
         all
     }
 
+    /// What is not where the run recorded it of whose configuration, `config`, `file` is; a line
+    /// for each key.
+    pub(crate) fn moved(file: &Path, config: &Config) -> Result<Vec<String>, ConfigError> {
+        let values = dotted_values(config);
+        let line = |(key, RecordedPath { resolved, given }): (&String, &RecordedPath)| {
+            let now = values.get(key)?.as_str()?;
+            let is_read = key.starts_with("data.") && key != "data.index_cache";
+            let is_given = now == given || all_of(given).is_ok_and(|given| given == now);
+            let here = absolute(now).ok().filter(|here| here != Path::new(resolved));
+            let here = here.filter(|_| is_read && is_given && !Path::new(resolved).exists())?;
+            let read = if here.exists() { "is read" } else { "is not there, either" };
+            let here = here.display();
+            Some(format!("{key}: `{resolved}`, as recorded, is not there; `{here}` {read}"))
+        };
+        Ok(Self::beside(file)?.0.iter().filter_map(line).collect())
+    }
+
     /// Whether the paths `recorded` and `now` of `key` lead to one place, which the run recorded or
     /// which they lead to from here.
     pub(crate) fn are_one(&self, key: &str, recorded: &Value, now: &Value) -> bool {
@@ -138,7 +155,10 @@ pub(super) fn fill_in(
     for key in path_keys() {
         let Some(text) = text_at(table, &key) else { continue };
         let expanded = match is_old {
-            true => all_of(&text.split("${").map(escape).collect::<Vec<_>>().join("${")),
+            true => {
+                let plain = |piece| escape(piece).replacen(":-~", ":-./~", 1);
+                all_of(&text.split("${").map(plain).collect::<Vec<_>>().join("${"))
+            }
             false => all_of(text),
         };
         let expanded =
@@ -217,5 +237,19 @@ mod tests {
             |recorded: &str, now: &str| whole.are_one("data.path", &recorded.into(), &now.into());
         assert!(one("../photos", &at("photos")) && one("x", "./x") && !one("x", "y"));
         assert!(!whole.are_one("run.name", &"x".into(), &"./x".into()));
+        // Said of a run's file alone, and where its data are gone.
+        let said = |paths: &RecordedPaths, path: &str| {
+            fs::write(at(PATHS), serde_json::to_string(paths).unwrap()).unwrap();
+            let mut config = Config::default();
+            config.data.path = Some(path.into());
+            RecordedPaths::moved(Path::new(&at(CONFIG)), &config).unwrap()
+        };
+        assert!(said(&moved, &at("photos")).is_empty());
+        fs::write(at(LOCK), "").unwrap();
+        let [gone_to, here] = [at("gone"), at("photos")];
+        let line = format!("data.path: `{gone_to}`, as recorded, is not there; `{here}` is read");
+        assert_eq!(said(&moved, &at("photos")), [line]);
+        assert!(said(&gone, "../nowhere-at-all")[0].ends_with("is not there, either"));
+        assert!(said(&whole, &at("photos")).is_empty() && said(&moved, "/other").is_empty());
     }
 }

@@ -151,6 +151,12 @@ pub(super) fn published_names(count: usize) -> Option<Vec<String>> {
     lists.find(|list| list.names.len() == count).map(|list| list.names)
 }
 
+/// Whether each image is annotated with some of the classes only, as LVIS's are: then nothing is
+/// measured.
+pub(super) fn is_federated(split: &Split) -> bool {
+    split.dataset().object_classes().is_some_and(|classes| classes.federated)
+}
+
 impl<O: DenseObjective> Task for DenseTask<O> {
     type Objective = O;
     type Batch = Batch;
@@ -222,9 +228,11 @@ impl<O: DenseObjective> Task for DenseTask<O> {
 
     fn has_validation(&self) -> bool {
         // Of LVIS nothing can be measured that would choose a checkpoint.
-        self.splits.val.as_ref().is_some_and(|val| {
-            !val.dataset().object_classes().is_some_and(|classes| classes.federated)
-        })
+        self.splits.val.as_ref().is_some_and(|val| !is_federated(val))
+    }
+
+    fn is_measured(&self) -> bool {
+        !is_federated(&self.splits.test)
     }
 
     fn evaluate(

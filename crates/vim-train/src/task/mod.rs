@@ -177,6 +177,11 @@ pub trait Task: Sized {
     /// Whether there are validation images, which choose the best checkpoint.
     fn has_validation(&self) -> bool;
 
+    /// Whether the images say what is right, so that there are scores.
+    fn is_measured(&self) -> bool {
+        true
+    }
+
     /// Evaluates `model`, which is not on an autodiff device; `None` if a signal asked to stop.
     /// The ranks share the batches, and each returns the result of all.
     fn evaluate(

@@ -11,7 +11,7 @@ use vim_run::Found;
 use super::args::TrainArgs;
 use super::batch_size;
 use super::estimate::images_per_second;
-use super::setup::ResolvedRun;
+use super::setup::{ResolvedRun, last_counts};
 use crate::config::Config;
 use crate::device::{self, threads};
 use crate::error::Error;
@@ -109,13 +109,7 @@ impl<T: Task> ResolvedRun<T> {
     ) -> Result<Preview, Error> {
         let Description { model, parameters, image_bytes, data, mut notes } =
             self.task.describe()?;
-        if !self.task.has_validation() {
-            notes.push(
-                "no validation images: the last weights are the result (data.val_fraction holds \
-                 some out)"
-                    .to_owned(),
-            );
-        }
+        notes.extend(last_counts(&self.task).map(str::to_owned));
         let init = self.init.iter().flat_map(|init| init.lines.clone()).collect();
         let weights = parameters * 4;
         // Weights, their gradients and the optimizer's two moments; then the moving average.

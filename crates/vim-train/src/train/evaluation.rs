@@ -16,7 +16,8 @@ impl<T: Task> Trainer<'_, T> {
         if self.task.has_validation() {
             return Some(EvalSplit::Val);
         }
-        self.config.data.watch_test.then_some(EvalSplit::Test)
+        let is_watched = self.config.data.watch_test && self.task.is_measured();
+        is_watched.then_some(EvalSplit::Test)
     }
 
     /// Evaluates during training; returns whether it is the best so far on the validation images.
@@ -85,10 +86,12 @@ impl<T: Task> Trainer<'_, T> {
                 self.stop_if_asked()?;
                 return Err(Error::internal("an evaluation ended early, and nobody asked"));
             };
+            let tested_images = tested.evaluation.images;
             all.push((weights, tested));
-            first.get_or_insert(model);
+            first.get_or_insert((model, tested_images));
         }
-        for (weights, Tested { evaluation, .. }) in &all {
+        let is_measured = self.task.is_measured();
+        for (weights, Tested { evaluation, .. }) in all.iter().filter(|_| is_measured) {
             self.records.evaluation::<T>(EvalSplit::Test, which, step, *weights, evaluation)?;
         }
         if let Some(lead) = &mut self.lead {
@@ -103,7 +106,7 @@ impl<T: Task> Trainer<'_, T> {
             }
         }
         let score = primary::<T>(&tested.evaluation);
-        self.test_score = Some(score);
+        self.test_score = Some(score).filter(|score| !score.is_nan());
         Ok(score)
     }
 

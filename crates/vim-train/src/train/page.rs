@@ -65,7 +65,7 @@ impl<T: Task> Trainer<'_, T> {
         let folder = lead.run.path();
         let mut results = self.results(folder)?;
         let own = lead.tested.is_none().then(|| self.train.weights(Weights::Model));
-        let model = lead.tested.as_ref().or(own.as_ref());
+        let model = lead.tested.as_ref().map(|(model, _)| model).or(own.as_ref());
         let model = model.ok_or_else(|| Error::internal("a page without a model"))?;
         let galleries = self.task.galleries(model, &self.device.clone().inner(), folder)?;
         results.galleries = in_bytes(galleries, BYTES.saturating_sub(results.html().len()))?;
@@ -79,8 +79,10 @@ impl<T: Task> Trainer<'_, T> {
         let shown = |value: Option<f64>| value.map(|score| primary.show(score));
         let best = self.train.counters.best;
         let seconds = Duration::try_from_secs_f64(history.seconds).unwrap_or_default();
+        let tested = self.lead.as_ref().and_then(|lead| lead.tested.as_ref());
+        let tested = tested.map_or_else(String::new, |(_, images)| format!("{images} "));
         let numbers = [
-            (shown(self.test_score), format!("{} of the test images", primary.label)),
+            (shown(self.test_score), format!("{} of the {tested}test images", primary.label)),
             (
                 shown(best.map(|best| best.metric)),
                 format!("best {} of the validation images", primary.label),

@@ -344,8 +344,8 @@ pub(super) struct Lead<'a, T: Task> {
     pub(super) saver: Saver,
     /// What each checkpoint says of its weights' origin.
     pub(super) record: Option<String>,
-    /// The weights that were tested.
-    pub(super) tested: Option<Model<T>>,
+    /// The weights that were tested, and on how many images.
+    pub(super) tested: Option<(Model<T>, usize)>,
 }
 
 impl<T: Task> Trainer<'_, T> {

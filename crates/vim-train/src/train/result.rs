@@ -28,6 +28,8 @@ pub(super) fn acknowledge(stop: &StopRequest, log: &Log) {
 pub(super) fn print_result<T: Task>(as_json: bool, exit: &ExitRecord, score: Option<f64>) {
     let printed = match score {
         _ if as_json => print_json(exit),
+        // Nothing was measured.
+        Some(score) if score.is_nan() => Ok(()),
         Some(score) => print(&result_line::<T>(score)),
         None => Ok(()),
     };

@@ -101,6 +101,20 @@ pub(crate) fn preflight<T: Task>(config: &Config) -> Result<Vec<String>, ConfigE
     Ok(absent)
 }
 
+/// Why the last weights are the result of a run, where they are.
+pub(super) fn last_counts<T: Task>(task: &T) -> Option<&'static str> {
+    if task.has_validation() {
+        None
+    } else if task.is_measured() {
+        Some(
+            "no validation images: the last weights are the result (data.val_fraction holds some \
+             out)",
+        )
+    } else {
+        Some("there are no scores of these data: the last weights are the result")
+    }
+}
+
 impl<'a, T: Task> Trainer<'a, T> {
     pub(super) fn new(
         config: &'a Config,
@@ -227,16 +241,14 @@ impl<'a, T: Task> Trainer<'a, T> {
         for note in &about.notes {
             log.line(format!("note: {note}"));
         }
-        if !task.has_validation() {
-            let watched = if config.data.watch_test {
+        if let Some(line) = last_counts(&task) {
+            let is_watched = config.data.watch_test && task.is_measured();
+            let watched = if is_watched {
                 "; the test images are watched, and choose nothing (data.watch_test)"
             } else {
                 ""
             };
-            log.line(format!(
-                "no validation images: the last weights are the result (data.val_fraction holds \
-                 some out){watched}"
-            ));
+            log.line(format!("{line}{watched}"));
         }
         log.line(format!("steps {total_steps}, {steps_per_epoch} an epoch"));
         if !schedule.reaches_its_peak() {

@@ -160,6 +160,7 @@ fn configured(key: &str) -> String {
     match key.split_once('.') {
         Some(("images", "mean" | "std")) => format!("data.normalize: {key}"),
         Some(("images", "eval_crop_ratio")) => "augment.eval_crop_ratio".to_owned(),
+        Some(("images", "dataset" | "normalize" | "exif")) => key.replacen("images", "data", 1),
         Some(("images", rest)) => rest.to_owned(),
         Some(("split", rest)) => format!("data.{rest}"),
         Some(_) | None => key.to_owned(),

@@ -145,6 +145,14 @@ fn an_export_of_one_part_is_trained_by_what_it_holds_out() {
     let log = bench.read("run", "log.txt");
     assert!(log.contains(" val, ") && !log.contains(" 0 val, "), "{log}");
     assert_eq!(scores(&bench, "run")["images"], 4);
+    let parts = bench.folder("parts");
+    for part in ["train", "valid", "test"] {
+        write_part(&parts, part, &split, |_| true);
+    }
+    let path = format!("data.path={}", parts.display());
+    let own = bench.train("own", &short(&["data.dataset=coco", &path, "data.val_fraction=0.25"]));
+    assert_says(&own, 78, &["0, as the data have validation images of their own"]);
+    assert!(!stderr(&own).contains("data.parts"), "{}", stderr(&own));
 }
 
 #[test]
@@ -196,10 +204,16 @@ fn lvis_is_trained_and_refused_by_name_in_an_evaluation() {
     }
     fs::remove_dir_all(data.join("annotations")).unwrap();
     let path = format!("data.path={}", data.display());
-    assert_code(&bench.train("run", &short(&["data.dataset=coco", &path])), 0);
-    assert_parts(&bench.read("run", "log.txt"), &["LVIS", "federated AP"]);
-    let record = bench.records("run", "eval").pop().unwrap();
-    assert!(record["box_ap"].is_null(), "{record}");
+    let trained = bench.train("run", &short(&["data.dataset=coco", &path]));
+    assert_code(&trained, 0);
+    let log = bench.read("run", "log.txt");
+    assert_parts(&log, &["LVIS", "federated AP", "there are no scores of these data"]);
+    for text in [&log, &stdout(&trained), &bench.read("run", "results.html")] {
+        let untrue = ["NaN", "no validation images", "images are watched"];
+        assert!(untrue.iter().all(|word| !text.contains(word)), "{text}");
+    }
+    assert!(bench.records("run", "eval").is_empty());
+    assert!(read_json(bench.folder("run").join("exit.json")).get("box_ap").is_none());
     let refused = run(&["eval", bench.folder("run").to_str().unwrap()]);
     assert_says(&refused, 65, &["LVIS", "federated AP"]);
     let file = data.join("lvis_v1_val.json").display().to_string();

@@ -125,8 +125,12 @@ fn a_run_is_at_home_and_its_data_are_found_from_anywhere() {
         fs::rename(at(name), at("there").join(name)).unwrap();
     }
     let moved = at("there/home/runs/a").display().to_string();
-    assert_code(&run("there/work", &["eval", &moved]), 0);
-    assert_says(&run("", &["eval", &moved]), 65, &["cifar.tar"]);
+    let read = at("there/work/../cifar.tar").display().to_string();
+    let note =
+        format!("note: data.path: `{resolved}`, as recorded, is not there; `{read}` is read");
+    assert_says(&run("there/work", &["eval", &moved]), 0, &[&note]);
+    let neither = format!("`{resolved}`, as recorded, is not there; ");
+    assert_says(&run("", &["eval", &moved]), 65, &[&neither, "is not there, either", "cifar.tar"]);
 }
 
 #[test]
@@ -145,6 +149,21 @@ fn all_that_loads_a_configuration_takes_layers() {
     let recorded = fs::read_to_string(files.path().join("data/runs/zoh-s0/config.toml")).unwrap();
     assert!(recorded.contains("depth = 1\n") && !recorded.contains("extends"), "{recorded}");
     run(&["train", "x.toml", "--resume", "auto"]);
+    // From another folder the run's own file begins no second run.
+    fs::create_dir(files.path().join("else")).unwrap();
+    let own = ["train", "../data/runs/zoh-s0/config.toml", "--resume", "auto"];
+    let other = vim_train(&files.path().join("else"), &own).output().unwrap();
+    let root = files.path().join("data/runs").canonicalize().unwrap().display().to_string();
+    let way = format!("run.root={root}");
+    assert_says(
+        &other,
+        78,
+        &["run.root: the file is of the run in ", &format!("--set {way} goes")],
+    );
+    assert!(!files.path().join("else/data").exists());
+    let with_root = [&own[..], &["--set", &way]].concat();
+    let found = vim_train(&files.path().join("else"), &with_root).output().unwrap();
+    assert_says(&found, 0, &["is finished"]);
     run(&["eval", "x.toml"]);
     run(&["flops", "--config", "x.toml"]);
 }

@@ -25,7 +25,7 @@ fn a_finished_classifier_shows_curves_classes_mistakes_and_a_batch() {
     check(&page);
     let parts = [
         "<h1>a</h1>",
-        "top-1 of the test images",
+        "top-1 of the 64 test images",
         "aria-label=\"training loss\"",
         "aria-label=\"val top-1, %\"",
         "<h2>Classes</h2>",

@@ -15,7 +15,7 @@ use vim_run::signals::{Interrupted, StopRequest};
 
 use crate::args::{DeviceArg, Overrides, count};
 use crate::commands::import::TakeArgs;
-use crate::config::{Config, config_inputs, is_embedded};
+use crate::config::{Config, RecordedPaths, config_inputs, is_embedded};
 use crate::device;
 use crate::device::threads;
 use crate::error::Error;
@@ -249,6 +249,13 @@ struct Subject {
     weights: Place,
 }
 
+/// The configuration in `file`; where a run recorded it and its data are elsewhere, that is said.
+fn as_recorded(file: &Path, sets: &[String]) -> Result<Config, Error> {
+    let config = Config::load(file, sets)?;
+    RecordedPaths::moved(file, &config)?.iter().for_each(|line| eprintln!("note: {line}"));
+    Ok(config)
+}
+
 /// The configuration in the file at `path`, or recorded in the run that `path` names.
 fn subject(path: &Path, args: &EvalArgs) -> Result<Subject, Error> {
     let sets = &args.device.over(&args.overrides.set);
@@ -262,9 +269,9 @@ fn subject(path: &Path, args: &EvalArgs) -> Result<Subject, Error> {
         }
     };
     let (config, run, weights) = match named {
-        Some((run, place)) => (Config::load(&run.join(CONFIG), sets)?, run, place),
+        Some((run, place)) => (as_recorded(&run.join(CONFIG), sets)?, run, place),
         None => {
-            let config = with_parts(Config::load(path, sets)?, false);
+            let config = with_parts(as_recorded(path, sets)?, false);
             let run = config.run_folder()?;
             let best = Place::Run(run.clone(), Selection::Best);
             (config, run, best)

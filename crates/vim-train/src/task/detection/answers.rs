@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::output::check_distinct;
 use crate::output::coco::{KindReport, classes_csv, kind_reports, tables};
-use crate::task::dense::{self, DenseObjective as _};
+use crate::task::dense::{self, DenseObjective as _, is_federated};
 use crate::task::named::{EvalOptions, Evaluating, NamedTask, PredictOptions, Report, Settings};
 
 impl NamedTask for Detection {
@@ -64,7 +64,7 @@ impl NamedTask for Detection {
     }
 
     fn report(model: Detector, of: &Evaluating<'_>) -> Result<Option<Evaluated>, Error> {
-        if of.split.dataset().object_classes().is_some_and(|classes| classes.federated) {
+        if is_federated(of.split) {
             return Err(Error::data(format!("no score of these data: {FEDERATED}")));
         }
         let model = model.with_precision(of.config.train.precision)?;

@@ -146,12 +146,10 @@ fn compared(
 }
 
 /// The scores of an evaluation, those of masks if they are found; not a number where nothing is to
-/// be found.
+/// be found. None of annotations that do not say what is right.
 pub fn scores(evaluated: &Evaluated) -> Evaluation {
-    let nothing = evaluated.scores.is_empty().then_some([None; OF_COCO]);
     let measured = evaluated.scores.iter().flat_map(|of| of.numbers.into_iter().take(OF_COCO));
-    let numbers = measured.chain(nothing.into_iter().flatten());
     let names = SCORES.iter().map(|kind| kind.name);
-    let scores = names.zip(numbers.map(|number| number.unwrap_or(f64::NAN))).collect();
+    let scores = names.zip(measured.map(|number| number.unwrap_or(f64::NAN))).collect();
     Evaluation { scores, images: evaluated.images }
 }

@@ -20,7 +20,7 @@ use vim_dense::detection::mask_target::InstanceMask;
 use vim_dense::detection::{Detector, DetectorConfig, Truths};
 use vim_run::metrics::ScoreKind;
 
-use super::dense::{DenseObjective, DenseTask, Drawn, PICTURES};
+use super::dense::{DenseObjective, DenseTask, Drawn, PICTURES, is_federated};
 use super::named::Evaluating;
 use super::{Description, Evaluation, batches};
 use crate::config::{Config, ConfigError};
@@ -137,7 +137,7 @@ impl DenseObjective for ObjectDetector {
 
     fn measure(model: &Detector, of: &Evaluating<'_>) -> Result<Option<Evaluated>, Error> {
         let &Evaluating { config, split, batch, device, comm, stop, advance, .. } = of;
-        if split.dataset().object_classes().is_some_and(|classes| classes.federated) {
+        if is_federated(split) {
             // Nothing can be measured of LVIS; a run says so at its start.
             return Ok(Some(Evaluated::nothing(split.len())));
         }

@@ -1,14 +1,18 @@
 //! What the data layer finds at a path: images, their sizes, classes and annotations.
 
 use std::ffi::OsStr;
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use strum::VariantArray;
-use vim_data::{DataConfig, DatasetKind, DecodeLimits, Decoder, Encoding, Split, Splits};
+use vim_data::{
+    DataConfig, DataError, DatasetKind, DecodeLimits, Decoder, Encoding, SourceError, Split, Splits,
+};
 
 use crate::config::{Config, TaskKind, in_toml};
 use crate::error::Error;
+use crate::task::dense::is_federated;
 use crate::task::kinds::with_task;
 use crate::task::named::NamedTask;
 
@@ -40,14 +44,15 @@ pub(crate) struct Survey {
 
 impl Survey {
     /// Looks at the images in `path`: first for objects, then for label maps, then for classes, as
-    /// folders of the former are folders of images, too.
+    /// folders of the former are folders of images, too. Data that are laid out as the former and
+    /// cannot be used are no classes: then their error counts.
     pub(crate) fn of(path: &Path) -> Result<Self, Error> {
         fs::metadata(path).map_err(Error::io("read", path))?;
         let kinds = || DatasetKind::VARIANTS.iter().copied().filter(|kind| is_asked(*kind));
         let with_objects = kinds().filter(|kind| kind.has_objects());
         let with_maps = kinds().filter(|kind| kind.has_pairs());
         let with_classes = kinds().filter(|kind| !kind.has_objects() && !kind.has_pairs());
-        let (likely, mut wrong) = (likely(path), None);
+        let (likely, mut wrong, mut known) = (likely(path), None, None);
         for dataset in with_objects.chain(with_maps).chain(with_classes) {
             let task = if dataset.has_objects() {
                 TaskKind::Detection
@@ -56,6 +61,10 @@ impl Survey {
             } else {
                 TaskKind::Classification
             };
+            if task == TaskKind::Classification && known.is_some() {
+                break;
+            }
+            let mut why: Option<DataError> = None;
             // Data with validation images of their own refuse that some are held out, and objects
             // with boxes alone that masks are learned.
             let heads = if dataset.has_objects() { &["", BOXES][..] } else { &[""] };
@@ -68,17 +77,30 @@ impl Survey {
                     continue;
                 };
                 match with_task!(task, T => <T as NamedTask>::splits(&config)) {
+                    // No score of such data would choose a checkpoint.
+                    Ok(splits) if share > 0.0 && is_federated(&splits.train) => {}
                     Ok(splits) => {
                         let found = Self::of_splits(path, &config.data, task, &splits)?;
                         return Ok(Self { has_boxes_alone: !head.is_empty(), ..found });
                     }
-                    Err(error) if dataset == likely => wrong = Some(error),
-                    Err(_) => {}
+                    // Without a share only what its refusal hid is news.
+                    Err(error) => {
+                        let is_hidden = matches!(why, None | Some(DataError::InvalidConfig { .. }));
+                        if share > 0.0 || is_hidden {
+                            why = Some(error);
+                        }
+                    }
                 }
             }
+            let Some(error) = why else { continue };
+            if known.is_none() && is_laid_out(dataset, path, &error) {
+                known = Some((dataset, error));
+            } else if dataset == likely {
+                wrong = Some((dataset, error));
+            }
         }
-        Err(match wrong {
-            Some(error) => error.into(),
+        Err(match known.or(wrong) {
+            Some((dataset, error)) => advised(dataset, error),
             None => Error::data(format!("{} has no images that can be read", path.display())),
         })
     }
@@ -166,14 +188,77 @@ fn opening(task: TaskKind, dataset: DatasetKind, path: &Path, share: f64, head: 
     format!("task = \"{task}\"\n[data]\n{data}\n{head}")
 }
 
+/// `error`, and how the keys that it names are set.
+fn advised(dataset: DatasetKind, error: DataError) -> Error {
+    let error = Error::from(error);
+    let (code, dataset): (_, &str) = (error.exit_code(), dataset.into());
+    match error.to_string() {
+        text if text.contains("`data.") => Error::with_code(
+            code,
+            format!(
+                "{text}; `new` takes no key: write a file with `data.dataset = \"{dataset}\"`, \
+                 `data.path` and such keys, and train by it (docs/data.md)"
+            ),
+        ),
+        _ => error,
+    }
+}
+
+/// Whether `path` is laid out for data of `kind`, which `error` says cannot be used.
+fn is_laid_out(kind: DatasetKind, path: &Path, error: &DataError) -> bool {
+    let is_missing = matches!(error, DataError::Source(SourceError::NoHalf { .. }));
+    let bases = || inside(path).chain([path.to_owned()]);
+    if kind == DatasetKind::Coco {
+        let DataError::Source(SourceError::Coco { file, .. }) = error else {
+            return !is_missing && likely(path) == DatasetKind::Coco;
+        };
+        speaks_of_images(&file.path)
+    } else if kind == DatasetKind::Yolo {
+        let lists = ["data.yaml", "data.yml", "dataset.yaml", "obj.names"];
+        path.extension() == Some(OsStr::new("yaml"))
+            || lists.iter().any(|name| path.join(name).is_file()) && holds(path, "txt", 2)
+            || bases().any(|base| holds(&base.join("labels"), "txt", 1))
+    } else if kind == DatasetKind::Pairs && is_missing {
+        let any = |base: &Path, names: &[&str], is: &dyn Fn(&Path) -> bool| {
+            names.iter().any(|name| is(&base.join(name)))
+        };
+        let maps = ["masks", "labels", "annotations", "ann_dir", "SegmentationClass"];
+        path.join("ImageSets/Segmentation").is_dir()
+            || bases().any(|base| {
+                any(&base, &["images", "img_dir", "img", "JPEGImages"], &Path::is_dir)
+                    && any(&base, &maps, &|maps| holds(maps, "png", 1))
+            })
+    } else {
+        let is_empty = matches!(error, DataError::Source(SourceError::Empty { .. }));
+        kind == DatasetKind::Pairs && !is_empty
+    }
+}
+
+/// What is in a folder.
+fn inside(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
+/// Whether a file in `folder`, and as many folders below it as `depth` says, ends in `end`.
+fn holds(folder: &Path, end: &str, depth: usize) -> bool {
+    inside(folder).any(|path| {
+        path.extension() == Some(OsStr::new(end)) || depth > 0 && holds(&path, end, depth - 1)
+    })
+}
+
+/// Whether a file begins as annotations do; other files of JSON may lie beside images.
+fn speaks_of_images(file: &Path) -> bool {
+    let mut start = Vec::new();
+    let read = File::open(file).and_then(|file| file.take(1 << 16).read_to_end(&mut start));
+    let start = String::from_utf8_lossy(&start);
+    let words = ["\"images\"", "\"annotations\"", "\"categories\"", "\"licenses\""];
+    read.is_ok() && words.iter().any(|word| start.contains(word))
+}
+
 /// The dataset whose error is told where none is found, by what lies in the folder `path`.
 fn likely(path: &Path) -> DatasetKind {
-    let inside = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
     let is_json = |path: &Path| path.extension() == Some(OsStr::new("json"));
-    let mut all = inside(path).flat_map(|entry| {
-        let below: Vec<_> = inside(&entry.path()).map(|entry| entry.path()).collect();
-        below.into_iter().chain([entry.path()])
-    });
+    let mut all = inside(path).flat_map(|path| inside(&path).chain([path]));
     if is_json(path) || all.any(|path| is_json(&path)) {
         DatasetKind::Coco
     } else if path.join("images").is_dir() {
@@ -248,5 +333,48 @@ mod tests {
         picture(&folder.path().join("val/one/1.png"), [40, 40]);
         let one = Survey::of(folder.path()).unwrap_err().to_string();
         assert!(one.contains("has one class of images, `one`"), "{one}");
+    }
+
+    #[test]
+    fn what_is_laid_out_and_wrong_is_no_class() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let says = |name: &str, words: &str| {
+            let error = Survey::of(&at(name)).unwrap_err().to_string();
+            assert!(error.contains(words) && !error.contains("class of images"), "{error}");
+        };
+        let write = |name: &str, text: &str| {
+            fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+            fs::write(at(name), text).unwrap();
+        };
+        for number in 0..3 {
+            for part in ["train", "val"] {
+                picture(&at(&format!("maps/{part}/images/{number}.png")), [40, 40]);
+                picture(&at(&format!("maps/{part}/masks/{number}_mask.png")), [40, 40]);
+                picture(&at(&format!("lines/images/{part}/{number}.png")), [40, 40]);
+                write(&format!("lines/labels/{part}/{number}.txt"), "0 9 9 1 1");
+                for class in ["cat", "dog"] {
+                    picture(&at(&format!("classes/{part}/{class}/{number}.png")), [40, 40]);
+                }
+            }
+            picture(&at(&format!("loose/images/{number}.png")), [40, 40]);
+            picture(&at(&format!("loose/masks/{number}.png")), [40, 40]);
+            picture(&at(&format!("boxes/images/{number}.png")), [40, 40]);
+        }
+        fs::write(at("maps/classes.txt"), "a\nb\n").unwrap();
+        says("maps", "label_suffix");
+        says("maps", "`new` takes no key: write a file with `data.dataset = \"pairs\"`");
+        says("lines", "there is no `data.yaml` with `names`");
+        says("loose", "expected `images/training`");
+        write(
+            "boxes/result.json",
+            r#"{"images": [{"id": 1, "file_name": "9.png", "height": 40, "width": 40}],
+                "categories": [{"id": 1, "name": "a"}], "annotations": []}"#,
+        );
+        says("boxes", "9.png");
+        // Other JSON, and a list of names.
+        write("classes/info.json", r#"{"made": "today"}"#);
+        write("classes/data.yaml", "names: [cat, dog]\n");
+        assert_eq!(Survey::of(&at("classes")).unwrap().classes, ["cat", "dog"]);
     }
 }

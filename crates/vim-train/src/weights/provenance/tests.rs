@@ -251,6 +251,18 @@ fn held_out_images_of_unknown_weights_are_said() {
 }
 
 #[test]
+fn a_key_is_named_with_its_section() {
+    for (key, name) in [
+        ("images.exif", "data.exif"),
+        ("images.dataset", "data.dataset"),
+        ("images.pairs.flip", "pairs.flip"),
+        ("split.val_seed", "data.val_seed"),
+    ] {
+        assert_eq!(configured(key), name);
+    }
+}
+
+#[test]
 fn other_test_images_than_the_run_had_are_said() {
     let [recorded, ..] = records();
     let said = |what| {
