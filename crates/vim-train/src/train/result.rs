@@ -24,6 +24,20 @@ pub(super) fn acknowledge(stop: &StopRequest, log: &Log) {
     let _ = thread::Builder::new().name("acknowledge".into()).spawn(say);
 }
 
+/// Why the last weights are the result of a run, where they are.
+pub(super) fn last_counts<T: Task>(task: &T) -> Option<&'static str> {
+    if task.has_validation() {
+        None
+    } else if task.is_measured() {
+        Some(
+            "no validation images: the last weights are the result (data.val_fraction holds some \
+             out)",
+        )
+    } else {
+        Some("there are no scores of these data: the last weights are the result")
+    }
+}
+
 /// Prints the result. A failure leaves the run's exit code as it is: `exit.json` has the result.
 pub(super) fn print_result<T: Task>(as_json: bool, exit: &ExitRecord, score: Option<f64>) {
     let printed = match score {

@@ -13,6 +13,7 @@ use vim_run::{INIT, Log, RunDir, RunError, checkpoints_in};
 use super::Trainer;
 use super::ranks::Rank;
 use super::recorder::{Lead, Recorder};
+use super::result::last_counts;
 use super::schedule::Schedule;
 use super::state::TrainState;
 use crate::config::{Config, ConfigError};
@@ -99,20 +100,6 @@ pub(crate) fn preflight<T: Task>(config: &Config) -> Result<Vec<String>, ConfigE
         schedule(config, &task)?;
     }
     Ok(absent)
-}
-
-/// Why the last weights are the result of a run, where they are.
-pub(super) fn last_counts<T: Task>(task: &T) -> Option<&'static str> {
-    if task.has_validation() {
-        None
-    } else if task.is_measured() {
-        Some(
-            "no validation images: the last weights are the result (data.val_fraction holds some \
-             out)",
-        )
-    } else {
-        Some("there are no scores of these data: the last weights are the result")
-    }
 }
 
 impl<'a, T: Task> Trainer<'a, T> {
