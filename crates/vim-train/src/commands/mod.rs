@@ -32,6 +32,7 @@ pub(crate) enum Command {
     #[command(alias = "init")]
     New(new::NewArgs),
     /// Train a model, or go on with a run that was interrupted.
+    #[command(alias = "fit")]
     Train(crate::train::TrainArgs),
     /// Compile beforehand all that a run on a GPU compiles at its first step.
     Warmup(crate::train::WarmupArgs),

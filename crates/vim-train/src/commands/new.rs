@@ -13,7 +13,7 @@ use crate::config::{Config, ConfigError, Origin, Problem};
 use crate::device::{self, SelectedDevice, threads};
 use crate::error::Error;
 use crate::output::summary::{duration, rate};
-use crate::output::{check_apart, check_free, print};
+use crate::output::{check_apart, check_free, print, say};
 use crate::run_folder::check_nameable;
 use crate::task::kinds::{cost, with_task};
 use crate::task::own::recipe::{Plan, Rung, Start, configuration, plan, rungs, wanted};
@@ -70,8 +70,8 @@ pub(crate) fn run(args: &NewArgs) -> Result<(), Error> {
     check_free(&output, args.force)?;
     check_apart(&output, std::slice::from_ref(&path))?;
     let survey = Survey::of(&path)?;
-    eprintln!("{}", survey.describe());
-    survey.notes.iter().for_each(|note| eprintln!("note: {note}"));
+    say(&survey.describe());
+    survey.notes.iter().for_each(|note| say(&format!("note: {note}")));
     let devices = Config::from_defaults(&args.device.over(&[]))?.devices;
     threads::start(devices.threads)?;
     let device = device::choose(&devices)?;
@@ -113,7 +113,9 @@ pub(crate) fn run(args: &NewArgs) -> Result<(), Error> {
     let about: String =
         about.iter().map(|line| format!("# {line}").trim_end().to_owned() + "\n").collect();
     write_file(&output, format!("{about}\n{text}").as_bytes())?;
-    eprintln!("{time}: {command}");
+    say(&format!("{time}:"));
+    // Whole, to be copied.
+    eprintln!("{command}");
     print(&output.display().to_string())
 }
 
@@ -161,7 +163,7 @@ fn start_of(weights: &Path) -> Result<Start, Error> {
             found
                 .assumed
                 .iter()
-                .for_each(|one| eprintln!("note: assumed: {} {}", one.key, one.value));
+                .for_each(|one| say(&format!("note: assumed: {} {}", one.key, one.value)));
             (found.config.effective(), SsmConfig::default())
         }
     };

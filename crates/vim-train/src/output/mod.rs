@@ -9,18 +9,26 @@ pub(crate) mod sparkline;
 pub mod summary;
 mod target;
 
-use std::io::{self, Write};
+use std::io::{self, Write, stderr};
 use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
 use vim_run::storage::{Disk, replace};
 pub(crate) use vim_run::terminal_width;
-use vim_run::{printable, printable_lines};
+use vim_run::{broken_line, printable, printable_lines};
 
 use crate::error::Error;
 
 pub(crate) use target::{OutputError, check_apart, check_distinct, check_free, check_no_input};
+
+/// Writes a line to stderr, broken between words where that is a terminal.
+pub(crate) fn say(line: &str) {
+    match terminal_width(stderr()) {
+        Some(width) => eprintln!("{}", broken_line(line, width).join("\n")),
+        None => eprintln!("{line}"),
+    }
+}
 
 /// Prints `text`, [printable](printable_lines), and a newline, unless it ends with one.
 /// A closed pipe (`head`) is not an error.

@@ -240,7 +240,7 @@ impl<'a> Runner<'a> {
                 for run in self.slots.iter_mut().flatten() {
                     run.shown.update(&self.sweep.run(run.entry));
                 }
-                self.watch.show_whole(self.whole());
+                self.watch.show_whole(self.whole().unwrap_or_default());
             }
             sleep(Duration::from_millis(50));
         }
@@ -308,19 +308,18 @@ impl<'a> Runner<'a> {
         Ok((path.clone(), file.map_err(Error::io("open", path))?))
     }
 
-    /// How many runs are left, and for how long at the pace so far.
-    fn whole(&self) -> String {
+    /// How many runs are left, and for how long at the pace so far: `2 runs left, for about 3m`.
+    fn whole(&self) -> Option<String> {
         let shares = self.slots.iter().flatten().map(|run| run.shown.shares());
         let (trained, left) = shares
             .fold((self.trained, self.waiting.len() as f64), |sum, share| {
                 (sum.0 + share.0, sum.1 + share.1)
             });
-        let runs = counted(self.waiting.len() + self.slots.iter().flatten().count(), "run");
+        let runs = self.waiting.len() + self.slots.iter().flatten().count();
         let seconds = self.begun.elapsed().as_secs_f64() * left / trained;
-        match Duration::try_from_secs_f64(seconds) {
-            Ok(time) if trained > 0.0 => format!("{runs} left, for about {}", duration(time)),
-            Ok(_) | Err(_) => format!("{runs} left"),
-        }
+        let time = Duration::try_from_secs_f64(seconds).ok().filter(|_| trained > 0.0);
+        let time = time.map_or_else(String::new, |time| format!(", for about {}", duration(time)));
+        (runs > 0).then(|| format!("{} left{time}", counted(runs, "run")))
     }
 
     fn label(&self, entry: &PlannedRun) -> String {
@@ -340,13 +339,15 @@ impl<'a> Runner<'a> {
         drop(run.shown);
         match status.code() {
             Some(0) => {
-                let whole = self.whole();
-                self.watch.line(&format!("{label} finished after {time}: {said}; {whole}"));
+                let whole = self.whole().map_or_else(String::new, |whole| format!("; {whole}"));
+                self.watch.line(&format!("{label} finished after {time}: {said}{whole}"));
             }
             Some(75 | 130) if is_stopping => {
                 let ended = outcome(self.sweep, run.entry);
-                let reached = steps(ended.step, ended.total_steps);
-                self.watch.line(&format!("{label} stopped, saved at step {reached}"));
+                let reached = ended.step.map_or(said, |_| {
+                    format!("saved at step {}", steps(ended.step, ended.total_steps))
+                });
+                self.watch.line(&format!("{label} stopped: {reached}"));
             }
             // Locked since the last poll: retry until the time limit.
             Some(IN_USE) if run.held.is_none_or(|held| held.elapsed() < PATIENCE) => {

@@ -21,7 +21,7 @@ use super::{SweepRunError, WhichArgs};
 use crate::commands::runs::steps;
 use crate::error::Error;
 use crate::output::summary::{counted, duration};
-use crate::output::{columns, print, print_json};
+use crate::output::{columns, print, print_json, say};
 use crate::run_folder::is_free;
 use crate::task::kinds::{SCORES, scores_of};
 
@@ -208,15 +208,16 @@ pub(super) fn summarize(args: &SummarizeArgs) -> Result<(), Error> {
     let head = head(&summary);
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
     print(&columns(&head, rows(&summary), 1))?;
-    eprintln!("{}: {}", summary.metric, summary.choice);
+    say(&format!("{}: {}", summary.metric, summary.choice));
     if let Some(verdict) = verdict(&summary) {
-        eprintln!("{verdict}\n{}", detectable_legend());
+        say(&verdict);
+        say(&detectable_legend());
     }
     for warning in report::warnings(&outcomes, &sweep.origins.sweep.must_match, is_free) {
-        eprintln!("warning: {warning}");
+        say(&format!("warning: {warning}"));
     }
     let folder = sweep.folder.display();
-    eprintln!("{}; {folder}/report.html, summary.md, summary.csv", counts(&outcomes));
+    say(&format!("{}; {folder}/report.html, summary.md, summary.csv", counts(&outcomes)));
     Ok(())
 }
 

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use indicatif::MultiProgress;
 use vim_run::metrics::Record;
-use vim_run::{ENVIRONMENT, METRICS, broken_line};
+use vim_run::{ENVIRONMENT, METRICS};
 
 use crate::output::bar::{Bar, wants_bar};
 use crate::output::progress::time_left;
 use crate::output::summary::duration;
-use crate::output::terminal_width;
+use crate::output::{say, terminal_width};
 use crate::task::kinds::PRIMARY;
 
 /// Bytes read from the end of a file for its last lines.
@@ -59,11 +59,8 @@ impl Watch {
     /// Writes a line above the bars.
     pub(super) fn line(&self, text: &str) {
         match &self.bars {
-            Some(bars) => {
-                let width = terminal_width(stderr()).unwrap_or(80);
-                bars.suspend(|| eprintln!("{}", broken_line(text, width).join("\n")));
-            }
-            None => eprintln!("{text}"),
+            Some(bars) => bars.suspend(|| say(text)),
+            None => say(text),
         }
     }
 
