@@ -125,11 +125,11 @@ fn match_in(
     ours: &[String],
     theirs: &[String],
 ) -> Result<ClassMatch, DataError> {
-    match_names(ours, theirs).map_err(|error| match error {
-        ClassError::Twice { name, .. } => {
-            SourceError::ClassTwice { path: part.part.root().to_owned(), name }.into()
+    match_names(ours, theirs).map_err(|error| {
+        if let ClassError::Twice { name, .. } = error {
+            return SourceError::ClassTwice { path: part.part.root().to_owned(), name }.into();
         }
-        error => error.into(),
+        error.into()
     })
 }
 
