@@ -13,8 +13,8 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use vim_comm::Comm;
 use vim_data::{
-    Batch, EvalScene, EvalScenes, ImageObjects, Mask, ObjectRecipe, OnBad, Pixels, Purpose, Split,
-    Splits, Targets,
+    Batch, EvalScene, EvalScenes, ImageObjects, Mask, ObjectRecipe, OnBad, Purpose, Split, Splits,
+    Targets,
 };
 use vim_dense::detection::mask_target::InstanceMask;
 use vim_dense::detection::{Detector, DetectorConfig, Truths};

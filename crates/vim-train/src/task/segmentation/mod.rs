@@ -12,8 +12,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 use vim_comm::Comm;
 use vim_data::dense_ops::overlay;
 use vim_data::{
-    Batch, Confusion, DenseRecipe, EvalPair, EvalPairs, Floors, LabelMap, OnBad, Pixels, Purpose,
-    Split, Splits,
+    Batch, Confusion, DenseRecipe, EvalPair, EvalPairs, Floors, LabelMap, OnBad, Purpose, Split,
+    Splits,
 };
 use vim_dense::Segmenter;
 use vim_run::metrics::ScoreKind;
