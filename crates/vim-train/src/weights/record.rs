@@ -150,7 +150,7 @@ impl RecordedData {
         PARTS.iter().filter_map(|part| self.change(now, part)).collect()
     }
 
-    /// What changed of one of [`PARTS`].
+    /// What changed of a part, `"training"`, `"validation"` or `"test"`.
     pub fn change(&self, now: &Self, part: &str) -> Option<String> {
         let of = |data: &Self| match part {
             "training" => Some((data.train_fingerprint.clone()?, data.train_images)),
