@@ -103,8 +103,8 @@ pub struct Header {
 #[must_use]
 pub struct Decoded {
     /// Damage that Pillow accepts silently. It is accepted here too, and reported as far as the
-    /// library tells: libjpeg-turbo notices most of it, zune-jpeg nothing inside a scan, and of
-    /// other formats none is reported.
+    /// library tells: libjpeg-turbo notices most of it, zune-jpeg inside a scan no more than that a
+    /// marker breaks it off, and of other formats none is reported.
     pub warning: Option<String>,
 }
 

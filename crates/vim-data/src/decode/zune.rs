@@ -18,6 +18,11 @@ const FILM: [u8; 9] = [0xff, 0xe0, 0, 7, b'A', b'V', b'I', b'1', 0];
 const JFIF: usize = 14;
 const ADOBE: usize = 12;
 
+/// What libjpeg leaves where a scan breaks off, in every channel, and its warning; zune-jpeg leaves
+/// there what was there before, and says nothing.
+const GREY: u8 = 128;
+const CUT: &str = "Corrupt JPEG data: premature end of data segment";
+
 /// What the channels of a JPEG are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Colors {
@@ -68,8 +73,8 @@ pub(super) fn decode(
     if !jpeg::has_end(file) {
         return Err(DecodeError::Truncated { kind });
     }
-    let (colors, warning) = cleaned(file, clean)?;
-    let options = DecoderOptions::default()
+    let (colors, mut warning, is_broken) = cleaned(file, clean)?;
+    let mut options = DecoderOptions::default()
         .set_strict_mode(true)
         .set_max_width(usize::from(u16::MAX))
         .set_max_height(usize::from(u16::MAX))
@@ -84,17 +89,26 @@ pub(super) fn decode(
         (Colors::Grey, ColorSpace::Luma) | (Colors::Ycc, ColorSpace::YCbCr)
     );
     if !converts {
-        decoder.set_options(options.jpeg_set_out_colorspace(stored));
+        options = options.jpeg_set_out_colorspace(stored);
+        decoder.set_options(options);
     }
     into.reshape([header.height, header.width]);
     let is_four = matches!(colors, Colors::Cmyk | Colors::Ycck);
     let out = if is_four {
-        raw.resize(4 * header.height * header.width, 0);
+        raw.resize(4 * header.height * header.width, GREY);
         &mut *raw
     } else {
         &mut into.data
     };
+    out.fill(GREY);
     decoder.decode_into(out).map_err(corrupt)?;
+    if is_broken && warning.is_none() {
+        // What it does not write shows in another colour.
+        let mut other = vec![!GREY; out.len()];
+        let mut again = JpegDecoder::new_with_options(ZCursor::new(clean.as_slice()), options);
+        again.decode_into(&mut other).map_err(corrupt)?;
+        warning = (*out != other).then(|| CUT.to_owned());
+    }
     match colors {
         Colors::Grey | Colors::Rgb => {}
         Colors::Ycc if converts => {}
@@ -113,9 +127,12 @@ pub(super) fn decode(
 }
 
 /// Puts the file into `clean` as zune-jpeg takes it: with the segments that decoding needs alone,
-/// nothing between them, and no word on colours. Returns these, and what libjpeg would warn of
-/// first.
-fn cleaned(file: &[u8], clean: &mut Vec<u8>) -> Result<(Colors, Option<String>), DecodeError> {
+/// nothing between them, and no word on colours. Returns these, what libjpeg would warn of first,
+/// and whether a marker that does not belong there follows the scan or breaks it off.
+fn cleaned(
+    file: &[u8],
+    clean: &mut Vec<u8>,
+) -> Result<(Colors, Option<String>, bool), DecodeError> {
     let corrupt = |why: String| DecodeError::corrupt(ImageKind::Jpeg, why);
     clean.clear();
     let (mut warning, mut is_jfif, mut adobe) = (None, false, None);
@@ -156,7 +173,10 @@ fn cleaned(file: &[u8], clean: &mut Vec<u8>) -> Result<(Colors, Option<String>),
                     clean.extend(markers.rest());
                     let none = || corrupt(format!("it has {} channels", ids.len()));
                     let (colors, strange) = Colors::of(&ids, is_jfif, adobe).ok_or_else(none)?;
-                    return Ok((colors, warning.or(strange)));
+                    let next = markers.find(|next| !matches!(next.code, jpeg::RST0..=jpeg::RST7));
+                    let is_broken =
+                        !is_progressive && next.is_none_or(|next| next.code != jpeg::EOI);
+                    return Ok((colors, warning.or(strange), is_broken));
                 }
             }
             0xe0 => is_jfif |= segment.len() >= JFIF && segment.starts_with(b"JFIF\0"),

@@ -16,7 +16,16 @@ fn decoder(library: JpegLibrary) -> Decoder {
 
 /// What a decoder makes of a file.
 fn outcome(decoder: &mut Decoder, file: &[u8]) -> Result<(Decoded, Pixels), DecodeError> {
-    let mut pixels = Pixels::default();
+    outcome_over(0, decoder, file)
+}
+
+/// What it makes of a file in the place of an image of this shade.
+fn outcome_over(
+    shade: u8,
+    decoder: &mut Decoder,
+    file: &[u8],
+) -> Result<(Decoded, Pixels), DecodeError> {
+    let mut pixels = Pixels { data: vec![shade; 1 << 15], ..Pixels::default() };
     decoder.decode(file, &mut pixels).map(|decoded| (decoded, pixels))
 }
 
@@ -34,7 +43,25 @@ fn end(file: &[u8], at: usize) -> usize {
     at + 2 + usize::from(u16::from_be_bytes([file[at + 2], file[at + 3]]))
 }
 
-/// `file` with damage of every kind in its header.
+/// `file` with markers that break off its first scan.
+fn broken_off(file: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
+    let [dht, sos] = [0xc4, 0xda].map(|code| marker(file, code));
+    let start = end(file, sos);
+    let mut at = start + (file.len() - start) / 4;
+    while file[at - 1] == 0xff {
+        at += 1;
+    }
+    let with = |bytes: &[u8], rest: &[u8]| [&file[..at], bytes, rest].concat();
+    vec![
+        ("a second scan", with(&file[sos..start], &file[at..])),
+        ("a Huffman table in the scan", with(&file[dht..end(file, dht)], &[0xff, 0xd9])),
+        ("a comment in the scan", with(&[0xff, 0xfe, 0, 4, b'a', b'b'], &[0xff, 0xd9])),
+        ("a restart interval in the scan", with(&[0xff, 0xdd, 0, 4, 0, 1], &[0xff, 0xd9])),
+        ("an end in the scan", with(&[0xff, 0xd9], &file[at..])),
+    ]
+}
+
+/// `file` with damage of every kind in its header, and with markers in its scan.
 fn damaged(file: &[u8]) -> Vec<(String, Vec<u8>)> {
     let frame = if file[marker_of_frame(file) + 1] == 0xc2 { 0xc2 } else { 0xc0 };
     let [dqt, sof, dht, sos] = [0xdb, frame, 0xc4, 0xda].map(|code| marker(file, code));
@@ -76,6 +103,7 @@ fn damaged(file: &[u8]) -> Vec<(String, Vec<u8>)> {
     ]
     .map(|(what, file)| (what.to_owned(), file))
     .into();
+    all.extend(broken_off(file).into_iter().map(|(what, file)| (what.to_owned(), file)));
     for cut in (2..end(file, sos) + 40).step_by(7) {
         all.push((format!("cut at {cut}"), file[..cut].to_vec()));
         let ended = [&file[..cut], &[0xff, 0xd9]].concat();
@@ -106,7 +134,7 @@ fn no_file_changes_what_becomes_of_the_next() {
         let mut used = decoder(library);
         for (kind, file) in files.iter().enumerate() {
             for (what, file) in damaged(file) {
-                let got = outcome(&mut used, &file);
+                let got = outcome_over(255, &mut used, &file);
                 let fresh = outcome(&mut decoder(library), &file);
                 assert_eq!(got.is_ok(), fresh.is_ok(), "{what} in {kind} by {library}: {got:?}");
                 assert!(got == fresh, "{what} in {kind} by {library}");
@@ -114,6 +142,24 @@ fn no_file_changes_what_becomes_of_the_next() {
                     let next = outcome(&mut used, file);
                     assert!(next.as_ref() == Ok(good), "after {what} in {kind} by {library}");
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_missing_of_a_scan_is_grey_and_told() {
+    for name in ["odd/420.jpg", "odd/gray.jpg", "odd/cmyk.jpg"] {
+        for (what, file) in broken_off(&golden::bytes(name)) {
+            for &library in LIBRARIES {
+                let got = outcome_over(255, &mut decoder(library), &file);
+                let what = format!("{what} in {name} by {library}");
+                let (decoded, pixels) = got.unwrap_or_else(|error| panic!("{what}: {error}"));
+                let text = "Corrupt JPEG data: premature end of data segment";
+                assert_eq!(decoded.warning.as_deref(), Some(text), "{what}");
+                let last = pixels.data.last_chunk::<3>().unwrap();
+                let expected = if name.contains("cmyk") { 64 } else { 128 };
+                assert_eq!(last, &[expected; 3], "{what}");
             }
         }
     }
