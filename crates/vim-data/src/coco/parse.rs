@@ -9,7 +9,7 @@ use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess
 use serde::{Deserialize, de};
 
 use super::scalars::{Flag, NON_FINITE, Number, Text, Whole};
-use super::segmentation::Shape;
+use super::segmentation::{Polygon, Shape};
 use crate::input::without_mark;
 
 /// The number of an annotation that has none; no file has it as a number.
@@ -42,7 +42,7 @@ fn first(bytes: &[u8]) -> Option<u8> {
 struct AnnotationFile {
     #[serde(default, deserialize_with = "each::<ImageEntry, _, _>")]
     images: Vec<Image>,
-    #[serde(default, deserialize_with = "each::<AnnotationEntry, _, _>")]
+    #[serde(deserialize_with = "each::<AnnotationEntry, _, _>")]
     annotations: Vec<Annotation>,
     #[serde(default, deserialize_with = "each::<CategoryEntry, _, _>")]
     categories: Vec<Category>,
@@ -50,7 +50,7 @@ struct AnnotationFile {
 
 #[derive(Deserialize)]
 struct DetectionFile {
-    #[serde(default, deserialize_with = "each::<AnnotationEntry, _, _>")]
+    #[serde(deserialize_with = "each::<AnnotationEntry, _, _>")]
     annotations: Vec<Annotation>,
 }
 
@@ -130,21 +130,16 @@ impl From<AnnotationEntry> for Annotation {
     }
 }
 
-/// A box; an empty list is none.
+/// A box; an empty list is none. What is no box becomes one of NaN, so that it costs its object and
+/// not the file.
 #[derive(Default)]
 struct Sides(Option<[f64; 4]>);
 
 impl<'de> Deserialize<'de> for Sides {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let numbers = Option::<Vec<Number>>::deserialize(deserializer)?.unwrap_or_default();
-        let numbers: Vec<f64> = numbers.into_iter().map(|number| number.0).collect();
-        match (numbers.is_empty(), <[f64; 4]>::try_from(&numbers[..])) {
-            (true, _) => Ok(Self(None)),
-            (false, Ok(sides)) => Ok(Self(Some(sides))),
-            (false, Err(_)) => {
-                Err(de::Error::invalid_length(numbers.len(), &"x, y, width and height"))
-            }
-        }
+        let Polygon(numbers) = Polygon::deserialize(deserializer)?;
+        let sides = || <[f64; 4]>::try_from(&numbers[..]).unwrap_or([f64::NAN; 4]);
+        Ok(Self((!numbers.is_empty()).then(sides)))
     }
 }
 
@@ -253,6 +248,7 @@ fn quote_non_finite(bytes: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::coco::fault::{box_fault, mask_fault};
 
     const REST: &str = r#""categories": [{"id": 1, "name": "a"}]"#;
 
@@ -296,7 +292,16 @@ mod tests {
             one(&text).unwrap().segmentation
         };
         assert!(with("null").is_none());
-        for (mask, numbers) in [("[]", 0), ("[1, 2, 3]", 3), ("\"none\"", 1), ("7", 1)] {
+        for (mask, numbers) in [
+            ("[]", 0),
+            ("[1, 2, 3]", 3),
+            ("\"none\"", 1),
+            ("7", 1),
+            ("{}", 1),
+            (r#"{"counts": [1]}"#, 1),
+            (r#"{"counts": [6], "size": null}"#, 1),
+            (r#"{"counts": null, "size": [2, 3]}"#, 1),
+        ] {
             let polygons = with(mask).unwrap().polygons().unwrap().into_owned();
             assert_eq!(polygons.len(), numbers, "{mask}");
             assert!(polygons.iter().all(|polygon| polygon.len() < 6), "{mask}");
@@ -304,22 +309,47 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_number_costs_no_more_than_its_object() {
+        let with = |more: &str| one(&format!(r#"{{"image_id": 1, "category_id": 1, {more}}}"#));
+        for mask in ["[[1, null, 2, 2, 3, 1]]", r#"[[1, "x", 2, 2, 3, 1]]"#] {
+            let object = with(&format!(r#""segmentation": {mask}"#)).unwrap();
+            let fault = mask_fault(&object, [2, 3]).unwrap();
+            assert!(fault.why.contains("the number NaN"), "{fault:?}");
+        }
+        for (sides, why) in [
+            ("[1, 2, 3]", "has the box [NaN"),
+            ("[1, 2, 3, 4, 5]", "has the box [NaN"),
+            (r#"[1, 2, 3, "x"]"#, "has the box [1.0, 2.0, 3.0, NaN]"),
+            ("[null, 2, 3, 4]", "has the box [NaN, 2.0"),
+            ("null", "has no `bbox`"),
+            ("[]", "has no `bbox`"),
+        ] {
+            let fault = box_fault(&with(&format!(r#""bbox": {sides}"#)).unwrap()).unwrap();
+            assert!(fault.why.contains(why), "{sides}: {fault:?}");
+        }
+    }
+
+    #[test]
     fn errors_name_the_key_and_the_entry() {
         let with = |more: &str| format!(r#"{{"image_id": 1, "category_id": 1, {more}}}"#);
         for (bad, why) in [
-            (with(r#""bbox": [1, 2, 3]"#), "`annotations[0].bbox`: invalid length 3"),
-            (with(r#""bbox": [1, 2, 3, "x"]"#), "`annotations[0].bbox[3]`: invalid value"),
             (with(r#""id": -1"#), "`annotations[0].id`: "),
             (with(r#""id": NaN"#), "`annotations[0].id`: invalid value: NaN"),
             (with(r#""id": "340282366920938463463""#), "`annotations[0].id`: "),
             (with(r#""iscrowd": "perhaps""#), "`annotations[0].iscrowd`: "),
             (with(r#""segmentation": {"size": [2, 3], "counts": [-1]}"#), "counts[0]`: "),
-            (with(r#""segmentation": {"counts": [1]}"#), "`annotations[0].segmentation`: "),
             (r#"{"image_id": 1}"#.to_owned(), "`annotations[0]`: missing field `category_id`"),
             (with(r#""area": }"#), "`annotations[0].area`: expected value at byte"),
         ] {
             let error = one(&bad).unwrap_err();
             assert!(error.contains(why), "{bad}: {error}");
+        }
+        for text in [format!("{{{REST}}}"), r#"{"annotation": []}"#.to_owned()] {
+            assert_eq!(read(&text).unwrap_err(), "missing field `annotations`", "{text}");
+        }
+        for text in ["{}", r#"{"predictions": [{"image_id": 1}]}"#] {
+            let error = detections(text.as_bytes().to_vec()).unwrap_err();
+            assert_eq!(error, "missing field `annotations`", "{text}");
         }
         // As deep as it likes, where nobody looks; what is looked at has no depth.
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));

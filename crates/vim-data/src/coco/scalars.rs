@@ -12,6 +12,9 @@ pub(super) const NON_FINITE: char = '\x7f';
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Number(pub(super) f64);
 
+/// A number of a box or a polygon: what is none is NaN, which costs the object and not the file.
+pub(super) struct Coordinate(pub(super) f64);
+
 /// A whole number, not negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Whole<T>(pub(super) T);
@@ -124,6 +127,13 @@ impl<'de> Deserialize<'de> for Number {
         const EXPECTED: &str = "a number";
         let scalar = deserializer.deserialize_any(ScalarVisitor(EXPECTED))?;
         scalar.number().map(Self).ok_or_else(|| scalar.wrong(EXPECTED))
+    }
+}
+
+impl<'de> Deserialize<'de> for Coordinate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let scalar = deserializer.deserialize_any(ScalarVisitor("a number"))?;
+        Ok(Self(scalar.number().unwrap_or(f64::NAN)))
     }
 }
 

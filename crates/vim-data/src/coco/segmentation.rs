@@ -6,7 +6,7 @@ use hotcoco::Segmentation;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::scalars::{Number, Whole};
+use super::scalars::{Coordinate, Whole};
 
 /// Polygons, runs or nothing. What is none of them becomes a polygon that is none, so that it costs
 /// its object and not the file.
@@ -14,7 +14,7 @@ use super::scalars::{Number, Whole};
 pub(super) struct Shape(pub(super) Option<Segmentation>);
 
 /// The numbers of a polygon, or a number in the place of a polygon.
-struct Polygon(Vec<f64>);
+pub(super) struct Polygon(pub(super) Vec<f64>);
 
 /// Lengths of runs.
 enum Counts {
@@ -86,22 +86,26 @@ impl<'de> Visitor<'de> for ShapeVisitor {
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "size" => {
-                    let Size(Whole(height), Whole(width)) = map.next_value()?;
-                    size = Some([height, width]);
+                    let found = map.next_value::<Option<Size>>()?;
+                    size = found.map(|Size(height, width)| [height.0, width.0]);
                 }
                 "h" => height = Some(map.next_value::<Whole<u32>>()?.0),
                 "w" => width = Some(map.next_value::<Whole<u32>>()?.0),
-                "counts" => counts = Some(map.next_value()?),
+                "counts" => counts = map.next_value::<Option<Counts>>()?,
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                 }
             }
         }
         let size = size.or_else(|| Some([height?, width?]));
-        let size = size.ok_or_else(|| Error::missing_field("size"))?;
-        Ok(Some(match counts.ok_or_else(|| Error::missing_field("counts"))? {
-            Counts::Text(counts) => Segmentation::CompressedRle { size, counts },
-            Counts::List(counts) => Segmentation::UncompressedRle { size, counts },
+        Ok(Some(match (size, counts) {
+            (Some(size), Some(Counts::Text(counts))) => {
+                Segmentation::CompressedRle { size, counts }
+            }
+            (Some(size), Some(Counts::List(counts))) => {
+                Segmentation::UncompressedRle { size, counts }
+            }
+            (None, _) | (_, None) => no_polygon(),
         }))
     }
 }
@@ -139,7 +143,7 @@ impl<'de> Deserialize<'de> for Polygon {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<f64>, A::Error> {
                 let mut numbers = Vec::new();
-                while let Some(Number(number)) = list.next_element()? {
+                while let Some(Coordinate(number)) = list.next_element()? {
                     numbers.push(number);
                 }
                 // These are most of a file: a list that grew is a half larger.
