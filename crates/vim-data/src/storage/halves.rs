@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::index::{FileStamp, FoundImage, Index, Skipped, is_hidden, is_image};
+use super::index::{FileStamp, FoundImage, Index, Skipped, is_image};
 use super::zips::{self, Zipped, is_zip};
 use super::{folder, tars};
 use crate::error::{DataError, Location};
@@ -97,7 +97,7 @@ fn list_those(
     let stamp = FileStamp::of(root).map_err(DataError::io(root))?;
     let mut skipped = Skipped::default();
     let mut is_wanted = |name: &str| {
-        if is_hidden(name) || !fits(name) {
+        if !fits(name) {
             return false;
         }
         if !is_image(name) {

@@ -232,6 +232,16 @@ const NO_DATA: [&str; 8] = [
     "lost+found",
 ];
 
+/// Bytes of the folders that all files of an archive are in, which hide none of them.
+pub(crate) fn shared<'a>(mut names: impl Iterator<Item = &'a str>) -> usize {
+    let end = |path: &[u8]| path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
+    let first = names.next().unwrap_or_default().as_bytes();
+    names.fold(end(first), |length, name| {
+        let same = first[..length].iter().zip(name.as_bytes()).take_while(|(a, b)| a == b).count();
+        end(&first[..same])
+    })
+}
+
 /// Whether a path is no data by its name: a part of it begins with a dot, or is one of [`NO_DATA`].
 ///
 /// One rule for folders and archives, so that an image has the same number in both.
@@ -245,6 +255,22 @@ pub(crate) fn is_hidden(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn folders_around_all_files_are_shared() {
+        for (names, expected) in [
+            ("", ""),
+            ("x.png", ""),
+            (".a/b/x.png", ".a/b/"),
+            (".a/b/x.png .a/b/xy.png", ".a/b/"),
+            (".a/bc/x.png .a/bd/x.png", ".a/"),
+            (".a/b/x.png .a/b", ".a/"),
+            (".ä/x.png .ö/x.png", ""),
+            (".a/x.png x.png .a/x.png", ""),
+        ] {
+            assert_eq!(shared(names.split(' ')), expected.len(), "{names}");
+        }
+    }
 
     #[test]
     fn any_part_of_a_path_hides_it() {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use zip::result::ZipError;
 use zip::{CompressionMethod, ZipArchive};
 
-use super::index::Extent;
+use super::index::{Extent, is_hidden, shared};
 use crate::error::{DataError, Location, SourceError};
 use crate::input::InputKind;
 
@@ -93,7 +93,8 @@ fn damaged(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// The entries of a zip whose names are `wanted`. One that the zip has twice comes twice.
+/// The entries of a zip whose names are `wanted`, but for hidden ones. One that the zip has twice
+/// comes twice.
 ///
 /// A `\` in a name is read as `/`: some programs on Windows write that.
 pub(super) fn entries(
@@ -121,11 +122,17 @@ pub(super) fn entries(
         }
         false => HashSet::new(),
     };
+    let names = archive.file_names().map(|name| name.map(|name| name.replace('\\', "/")));
+    let names: Vec<String> = names.collect::<Result<_, _>>().map_err(wrong_zip)?;
+    let shared = shared(names.iter().map(String::as_str).filter(|name| !name.ends_with('/')));
     let mut entries = Vec::new();
     for number in 0..archive.len() {
         let entry = archive.by_index_data(number).map_err(wrong_zip)?;
         let name = entry.name().map_err(wrong_zip)?.replace('\\', "/");
-        if entry.is_dir() || name.ends_with('/') || !wanted(&name) {
+        if entry.is_dir() || name.ends_with('/') {
+            continue;
+        }
+        if is_hidden(&name[shared..]) || !wanted(&name) {
             continue;
         }
         if entry.is_symlink() {

@@ -40,7 +40,8 @@ fn classes_are_the_same_in_folders_archives_and_packs() {
     // An inner archive of this kind is none either.
     let hidden = NO_DATA.iter().copied().chain(["._n01.tar", "__MACOSX/._n02.tar"]);
     files.splice(3..3, hidden.map(|name| (name.to_owned(), b"thumbnail".to_vec())));
-    for prefix in ["", "./", "imagenet/train/"] {
+    // Of a folder around all of them the name does not count.
+    for prefix in ["", "./", "imagenet/train/", ".scratch/train/", "@eaDir/"] {
         let prefixed = files.iter().map(|(name, bytes)| (format!("{prefix}{name}"), bytes.clone()));
         let path = root.path().join("some.tar");
         fs::write(&path, tar_of(&prefixed.collect::<Vec<_>>())).unwrap();
@@ -93,21 +94,27 @@ fn pairs_are_the_same_in_folders_and_archives() {
     let mut files = Vec::new();
     collect(&folder, &folder, &mut files);
     assert_eq!(files.iter().filter(|(_, bytes)| bytes == b"thumbnail").count(), 7);
-    let [tar, zip] = ["all.tar", "all.zip"].map(|name| root.path().join(name));
-    fs::write(&tar, tar_of(&files)).unwrap();
-    let mut writer = zip::ZipWriter::new(fs::File::create(&zip).unwrap());
-    for (name, bytes) in &files {
-        writer.start_file(name.as_str(), zip::write::SimpleFileOptions::default()).unwrap();
-        std::io::Write::write_all(&mut writer, bytes).unwrap();
+    let mut paths = vec![folder];
+    for (number, prefix) in ["", ".scratch/"].into_iter().enumerate() {
+        let named = |end: &str| root.path().join(format!("all{number}.{end}"));
+        let (tar, zip) = (named("tar"), named("zip"));
+        files.iter_mut().for_each(|(name, _)| name.insert_str(0, prefix));
+        fs::write(&tar, tar_of(&files)).unwrap();
+        let mut writer = zip::ZipWriter::new(fs::File::create(&zip).unwrap());
+        for (name, bytes) in &files {
+            writer.start_file(name.as_str(), zip::write::SimpleFileOptions::default()).unwrap();
+            std::io::Write::write_all(&mut writer, bytes).unwrap();
+        }
+        writer.finish().unwrap();
+        paths.extend([tar, zip]);
     }
-    writer.finish().unwrap();
     let numbered = |split: &Split| -> Vec<String> {
         let name = |at| split.dataset().name(at).rsplit(['/', ':']).next().unwrap().to_owned();
         (0..split.len()).map(name).collect()
     };
-    let names = numbered(&pairs::open(&folder).unwrap().train);
+    let names = numbered(&pairs::open(&paths[0]).unwrap().train);
     assert_eq!(names.len(), 24);
-    for path in [&folder, &tar, &zip] {
+    for path in &paths {
         let splits = pairs::open(path).unwrap();
         assert_eq!(splits.train.dataset().fingerprint(), expected, "{path:?}");
         assert_eq!((splits.test.len(), numbered(&splits.train)), (8, names.clone()));

@@ -6,7 +6,7 @@ use std::{fs::File, os::unix::fs::FileExt, path::Path};
 use tar::{Archive, Entry};
 
 use crate::error::{DataError, Location, SourceError};
-use crate::storage::index::is_hidden;
+use crate::storage::index::{is_hidden, shared};
 
 /// Bytes in a header, and the multiple that contents are padded to.
 const BLOCK: u64 = 512;
@@ -60,7 +60,9 @@ struct Level<'a> {
 impl Level<'_> {
     /// The regular files of this level.
     fn members(&self) -> Result<Vec<Member>, DataError> {
-        let mut members = Vec::new();
+        let mut members: Vec<Member> = Vec::new();
+        // What is no plain file, and no matter if it is hidden.
+        let mut odd: Vec<(String, &'static str)> = Vec::new();
         let mut archive = Archive::new(Section {
             file: self.file,
             start: self.start,
@@ -82,15 +84,13 @@ impl Level<'_> {
             if kind.is_dir() || kind.is_pax_global_extensions() {
                 continue;
             }
-            // Such as the `._x.JPEG` that macOS puts beside every file.
-            if is_hidden(&name) {
+            if kind.is_symlink() || kind.is_hard_link() {
+                odd.push((name, "is a link to another file"));
                 continue;
             }
-            if kind.is_symlink() || kind.is_hard_link() {
-                return Err(self.wrong(&name, "is a link to another file"));
-            }
             if !kind.is_file() && !kind.is_contiguous() {
-                return Err(self.wrong(&name, "is neither a file nor a folder"));
+                odd.push((name, "is neither a file nor a folder"));
+                continue;
             }
             // What a pax archive calls sparse has a map in front of its content.
             let is_sparse = |key: &[u8]| key.starts_with(b"GNU.sparse");
@@ -98,7 +98,8 @@ impl Level<'_> {
             if extensions.is_some_and(|mut all| {
                 all.any(|one| one.is_ok_and(|one| is_sparse(one.key_bytes())))
             }) {
-                return Err(self.wrong(&name, "is stored as a sparse file"));
+                odd.push((name, "is stored as a sparse file"));
+                continue;
             }
             if content + length > self.length {
                 return Err(self.broken(content, io::ErrorKind::UnexpectedEof.into()));
@@ -109,6 +110,14 @@ impl Level<'_> {
         if archive.into_inner().position < end + BLOCK {
             return Err(self.broken(end, io::ErrorKind::UnexpectedEof.into()));
         }
+        let all = members.iter().map(|member| &member.name).chain(odd.iter().map(|(name, _)| name));
+        let shared = shared(all.map(String::as_str));
+        // Such as the `._x.JPEG` that macOS puts beside every file.
+        let is_seen = |name: &str| !is_hidden(&name[shared..]);
+        if let Some((name, what)) = odd.iter().find(|(name, _)| is_seen(name)) {
+            return Err(self.wrong(name, what));
+        }
+        members.retain(|member| is_seen(&member.name));
         Ok(members)
     }
 
