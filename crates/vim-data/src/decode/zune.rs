@@ -174,6 +174,9 @@ fn cleaned(
                     let none = || corrupt(format!("it has {} channels", ids.len()));
                     let (colors, strange) = Colors::of(&ids, is_jfif, adobe).ok_or_else(none)?;
                     let next = markers.find(|next| !matches!(next.code, jpeg::RST0..=jpeg::RST7));
+                    if next.as_ref().is_some_and(|next| !is_progressive && next.code == jpeg::SOS) {
+                        return Err(corrupt("Didn't expect more than one scan".to_owned()));
+                    }
                     let is_broken =
                         !is_progressive && next.is_none_or(|next| next.code != jpeg::EOI);
                     return Ok((colors, warning.or(strange), is_broken));
