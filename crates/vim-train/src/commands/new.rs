@@ -220,7 +220,7 @@ impl Subject<'_> {
         let (begun, any) = (Instant::now(), self.plan(None, limit));
         let measured = |rung, limit| -> Result<Option<f64>, Error> {
             let config = self.config(rung, any)?;
-            let device = &self.device.device;
+            let device = &self.device;
             with_task!(self.survey.task, T => images_per_second::<T>(&config, device, limit))
         };
         let macs = |rung| -> Result<f64, Error> {

@@ -73,7 +73,7 @@ pub(super) fn run<T: Task + 'static>(args: &TrainArgs, config: &Config) -> Resul
     if args.time {
         let is_here = args.nodes.is_none() && config.slurm.nodes < 2;
         let one = is_here && args.ranks.is_none() && device::gpus(&config.devices)?.is_empty();
-        let device = &resolved.chosen.device;
+        let device = &resolved.chosen;
         preview.time = Some(match one {
             true => time(&preview, images_per_second::<T>(&here, device, TIMED)?),
             false => "not timed: the run has more devices than this process".to_owned(),
@@ -89,7 +89,7 @@ pub(crate) const TIMED: Duration = Duration::from_secs(20);
 fn time(preview: &Preview, images_per_second: Option<f64>) -> String {
     let Some(speed) = images_per_second else {
         let limit = TIMED.as_secs();
-        return format!("not timed: a step of few images did not end within {limit} s");
+        return format!("not timed: the first step took more than {limit} s");
     };
     let step = preview.batch_size as f64 / speed;
     let all = Duration::try_from_secs_f64(step * preview.total_steps as f64);

@@ -4,17 +4,17 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use burn::tensor::Device;
 use vim_comm::Comm;
 
 use super::state::TrainState;
 use super::step::Requests;
 use crate::config::{BatchSize, Config};
+use crate::device::SelectedDevice;
 use crate::error::Error;
 use crate::task::{BatchStream, Objective, Task};
 
-/// Images of the first steps: a step that has begun cannot be stopped, and a whole batch may take
-/// minutes.
+/// Images of the first steps on a CPU: a step that has begun cannot be stopped, and a whole batch
+/// may take minutes. On a GPU few images take as long as many.
 const FIRST: usize = 4;
 /// Steps of a whole batch, after a first one.
 const STEPS: u64 = 3;
@@ -23,12 +23,14 @@ const STEPS: u64 = 3;
 type Timed = (usize, f64);
 
 /// Training images a second of the run of `config` on `device`, with its images as they come from
-/// the disk, by steps of at most `limit`; `None` if not even a small one ends within it.
+/// the disk, by steps of at most `limit`; `None` if none ends within it, which on a GPU is one after
+/// that which compiles.
 ///
 /// What a step still does at the limit goes on in a thread of its own: the process should end soon.
+/// A GPU is waited for, as its driver is not to be in use when a process ends.
 pub(crate) fn images_per_second<T: Task + 'static>(
     config: &Config,
-    device: &Device,
+    device: &SelectedDevice,
     limit: Duration,
 ) -> Result<Option<f64>, Error> {
     let (sender, timed) = channel();
@@ -39,8 +41,9 @@ pub(crate) fn images_per_second<T: Task + 'static>(
             let _ = sender.send(Err(error));
         }
     };
+    let is_cpu = device.is_cpu();
     let thread = thread::Builder::new().name("time".into()).spawn(work);
-    drop(thread.map_err(Error::io("start", "a thread"))?);
+    let thread = thread.map_err(Error::io("start", "a thread"))?;
     // Opening the data may take longer, and is part of every run.
     if let Ok(told) = timed.recv() {
         told?;
@@ -50,6 +53,12 @@ pub(crate) fn images_per_second<T: Task + 'static>(
         let (images, seconds) = told?;
         speed = Some(images as f64 / seconds);
     }
+    // The next step that ends is then the last.
+    drop(timed);
+    if !is_cpu {
+        // What it panicked of is on stderr, and no time is known.
+        let _ = thread.join();
+    }
     Ok(speed)
 }
 
@@ -57,19 +66,20 @@ pub(crate) fn images_per_second<T: Task + 'static>(
 /// times, the first when the data are open.
 fn steps<T: Task>(
     config: &Config,
-    device: &Device,
+    selected: &SelectedDevice,
     limit: Duration,
     told: &Sender<Result<Timed, Error>>,
 ) -> Result<(), Error> {
     let (whole, mut start) = (config.train.images(), None);
-    for batch in [FIRST.min(whole), whole] {
+    let first = if selected.is_cpu() { FIRST.min(whole) } else { whole };
+    for batch in [first, whole] {
         let mut config = config.clone();
         if batch < whole {
             config.train.batch_size = BatchSize::Images(batch);
             (config.train.shards, config.train.accumulate) = (None, 1);
         }
-        let task = T::open(&config, device, &Comm::single(), &[])?;
-        let (objective, device) = (task.objective(), device.clone().autodiff());
+        let task = T::open(&config, &selected.device, &Comm::single(), &[])?;
+        let (objective, device) = (task.objective(), selected.device.clone().autodiff());
         let mut state = TrainState::new(objective, &config, objective.init(&device)?);
         let mut batches = task.batches(0..STEPS + 1);
         let begun = *start.get_or_insert_with(|| {
@@ -87,7 +97,9 @@ fn steps<T: Task>(
             let pending = state.step(objective, shards, 0.0, &comm, asked, |_| Ok(()))?;
             state.finish(pending);
             images += batch;
-            if told.send(Ok((images, from.elapsed().as_secs_f64()))).is_err() {
+            // Of a GPU the first one's time is that of compiling.
+            let is_timed = step > 0 || selected.is_cpu();
+            if is_timed && told.send(Ok((images, from.elapsed().as_secs_f64()))).is_err() {
                 return Ok(());
             }
             if step == 0 {
@@ -96,7 +108,7 @@ fn steps<T: Task>(
             }
         }
         let next = from.elapsed().div_f64(STEPS as f64).mul_f64(whole as f64 / batch as f64);
-        if begun.elapsed() + next * 2 > limit {
+        if batch == whole || begun.elapsed() + next * 2 > limit {
             return Ok(());
         }
     }
