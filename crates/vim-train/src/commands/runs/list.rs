@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use vim_engine::Error;
+use vim_engine::output::summary::duration;
+use vim_engine::output::{columns, print, print_json, terminal_width};
+use vim_engine::work::runs::RunRow;
 
-use super::run::RunRow;
 use super::{Status, UNKNOWN, all, score_label};
-use crate::error::Error;
-use crate::output::summary::duration;
-use crate::output::{columns, print, print_json, terminal_width};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -189,7 +189,7 @@ pub(crate) fn steps(done: Option<u64>, total: Option<u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::runs::run::Run;
+    use vim_engine::work::runs::Run;
 
     #[test]
     fn a_narrow_terminal_gets_fewer_columns_and_no_broken_row() {

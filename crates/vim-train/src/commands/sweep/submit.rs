@@ -7,21 +7,21 @@ use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::json;
+use vim_engine::Error;
+use vim_engine::config::Loaded;
+use vim_engine::output::{print, print_json};
+use vim_engine::run_folder::check_nameable;
+use vim_engine::work::slurm::request::{check_build, say_warnings};
+use vim_engine::work::sweep::folder::{Sweep, outcomes_with_jobs};
+use vim_engine::work::sweep::packs::{self, Array};
+use vim_engine::work::sweep::plan::find_or_plan;
+use vim_engine::work::training::preflight;
 use vim_run::rfc3339;
 use vim_slurm::submissions::{self, FOLDER, Submission};
 use vim_slurm::{BatchScript, Client, CommandWord, JobRequest, SlurmConfig};
 use vim_sweep::{RunOutcome, RunState};
 
 use super::WhichArgs;
-use super::folder::{Sweep, outcomes_with_jobs};
-use super::packs::{self, Array};
-use super::plan::find_or_plan;
-use crate::commands::slurm::request::{check_build, say_warnings};
-use crate::commands::train::preflight;
-use crate::config::Loaded;
-use crate::error::Error;
-use crate::output::{print, print_json};
-use crate::run_folder::check_nameable;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,7 +51,7 @@ pub(crate) struct SubmitArgs {
 }
 
 pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
-    let sweep = find_or_plan(&args.which)?;
+    let sweep = find_or_plan(&args.which.which())?;
     let chosen: Vec<RunOutcome> = outcomes_with_jobs(&sweep)
         .into_iter()
         .filter(|run| matches!(run.state, RunState::Missing | RunState::Interrupted))

@@ -8,14 +8,13 @@ use std::thread;
 use clap::{Args, Command, FromArgMatches};
 use rustix::process::{Signal, getpid, kill_process};
 use vim_data::CpuAllocation;
+use vim_engine::Error;
+use vim_engine::run_folder::check_nameable;
+use vim_engine::work::sweep::folder::Sweep;
+use vim_engine::work::sweep::{SweepRunError, packs};
 use vim_run::{CONFIG, EXIT, ExitRecord, RunError, write_exit_in};
 
-use super::folder::Sweep;
-use super::{SweepRunError, packs};
-use crate::commands::train;
-use crate::error::Error;
-use crate::run_folder::check_nameable;
-use crate::train::TrainArgs;
+use crate::commands::train::{self, TrainArgs};
 
 const EXAMPLES: &str = "\
 Examples:
