@@ -1,5 +1,5 @@
-//! Trains, evaluates and compares Vision Mamba under six discretizations: all that `vim-train` does,
-//! without its command line.
+//! Trains, evaluates and compares Vision Mamba under six discretizations: all that `vim-train`
+//! does, without its command line.
 //!
 //! A configuration ([`config`]) describes a run; a run has a folder ([`vim_run`]) with checkpoints
 //! and metrics; every failure is an [`Error`] with an exit code. work has

@@ -53,8 +53,8 @@ impl Config {
         Ok(Loaded::read(path, sets)?.config)
     }
 
-    /// Where runs are looked for by name, without a configuration: `run.root` of the defaults, or as
-    /// `sets` have it.
+    /// Where runs are looked for by name, without a configuration: `run.root` of the defaults, or
+    /// as `sets` have it.
     pub fn run_root(sets: &[String]) -> Result<PathBuf, ConfigError> {
         let is_root = |set: &&String| set.starts_with("run.root");
         let sets: Vec<String> = sets.iter().filter(is_root).cloned().collect();

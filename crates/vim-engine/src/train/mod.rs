@@ -22,6 +22,7 @@ pub mod step;
 mod warmup;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
@@ -93,10 +94,7 @@ fn work_as<T: Task>(
     let run = match folder {
         Opened::Run(run) => run,
         Opened::Finished { path, exit } => {
-            comm.broadcast(Start::Finished.to_bytes()?)?;
-            eprintln!("{} is finished: nothing to resume", path.display());
-            print_result::<T>(options.json, &exit, exit.scores.get(T::PRIMARY.name));
-            return Ok(());
+            return end_finished::<T>(&comm, &path, &exit, options.json);
         }
     };
     rank.opened(config)?;
@@ -118,17 +116,7 @@ fn work_as<T: Task>(
         let result = trainer.train(options.steps).map_err(|error| fatal::with_load(error, load));
         let result = trainer.finish_saving(result);
         let exit = trainer.exit_record(&result);
-        let mut of_run = trainer.summary(name, &result);
-        log.file_line(summary(&of_run));
-        if let Some(error) =
-            result.as_ref().err().filter(|error| TrainError::stop_of(error).is_none())
-        {
-            log.file_line(format!("error: {error}"));
-        }
-        if prints_score(options) {
-            of_run.test_score = None;
-        }
-        log.screen_line(summary(&of_run));
+        tell_end(&trainer, name, &result, prints_score(options));
         ended = result.is_ok().then_some(trainer);
         Ok((exit, result))
     };
@@ -168,6 +156,39 @@ fn work_as<T: Task>(
     Ok(())
 }
 
+/// There is nothing to train, as all ranks are told.
+fn end_finished<T: Task>(
+    comm: &Comm,
+    path: &Path,
+    exit: &ExitRecord,
+    json: bool,
+) -> Result<(), Error> {
+    comm.broadcast(Start::Finished.to_bytes()?)?;
+    eprintln!("{} is finished: nothing to resume", path.display());
+    print_result::<T>(json, exit, exit.scores.get(T::PRIMARY.name));
+    Ok(())
+}
+
+/// Tells the log how training ended with `result`, whose score is also printed if `is_printed`.
+fn tell_end<T: Task>(
+    trainer: &Trainer<'_, T>,
+    name: String,
+    result: &Result<Option<f64>, Error>,
+    is_printed: bool,
+) {
+    let log = trainer.log;
+    let mut of_run = trainer.summary(name, result);
+    log.file_line(summary(&of_run));
+    if let Some(error) = result.as_ref().err().filter(|error| TrainError::stop_of(error).is_none())
+    {
+        log.file_line(format!("error: {error}"));
+    }
+    if is_printed {
+        of_run.test_score = None;
+    }
+    log.screen_line(summary(&of_run));
+}
+
 /// The exit record, and the primary test score if training is finished.
 type Outcome = (ExitRecord, Result<Option<f64>, Error>);
 
@@ -197,24 +218,31 @@ struct Trainer<'a, T: Task> {
     start: Instant,
 }
 
+/// When the loop records, evaluates and saves.
+struct Due {
+    log: Cadence,
+    evaluation: Cadence,
+    save: Cadence,
+    archive: Option<Cadence>,
+}
+
+/// What a step came to.
+struct Done {
+    step: u64,
+    epoch: u64,
+    lr: f64,
+    grad_norm: Option<f64>,
+    polynomial_argument: f64,
+    /// Since this process began to train.
+    elapsed: Duration,
+}
+
 impl<T: Task> Trainer<'_, T> {
     /// Trains to the end and tests the result; pauses after `limit` steps.
     fn train(&mut self, limit: Option<u64>) -> Result<Option<f64>, Error> {
         let pause = limit.map_or(u64::MAX, |limit| self.step().saturating_add(limit));
-        let cadence = |interval| Cadence::new(interval, self.steps_per_epoch);
-        let mut log_due = cadence(self.config.log.every(self.steps_per_epoch, self.total_steps));
-        let mut eval_due = cadence(self.config.train.eval_every);
-        let mut save_due = cadence(self.config.checkpoint.every);
-        let mut archive_due = self.config.checkpoint.archive.map(cadence);
-        let epochs = self.config.train.passes(self.steps_per_epoch);
-        let shown = match self.watched() {
-            Some(EvalSplit::Test) => ScoreKind { label: EvalSplit::Test.name(), ..T::PRIMARY },
-            Some(EvalSplit::Val) | None => T::PRIMARY,
-        };
-        let progress = self
-            .lead
-            .is_some()
-            .then(|| Progress::new(self.log, self.step(), self.total_steps, epochs, shown));
+        let mut due = self.due();
+        let progress = self.progress();
         let meanwhile = |what: &str| {
             if let Some(progress) = &progress {
                 progress.meanwhile(what);
@@ -234,25 +262,8 @@ impl<T: Task> Trainer<'_, T> {
         let mut next = self.next_batch(&mut batches);
         while let Some(batch) = next.take() {
             let epoch = self.step() / self.steps_per_epoch;
-            if self.comm.size() == 1 || agreed.stop {
-                self.stop_if_asked()?;
-            }
-            if let Some(lead) = &mut self.lead {
-                lead.saver.check()?;
-            }
-            let DeviceBatch { shards, bad } = batch?;
-            self.bad.extend(bad);
-            if self.comm.size() == 1 {
-                self.record_bad()?;
-            }
-            // What is due by the clock rank 0 decides for all.
-            let (after, elapsed) = (self.step() + 1, self.start.elapsed());
-            let is_archived = archive_due.as_mut().is_some_and(|due| due.due(after, elapsed));
-            let requests = Requests {
-                stop: self.stop.get().is_some(),
-                evaluate: self.lead.is_some() && eval_due.due(after, elapsed),
-                save: self.lead.is_some() && (save_due.due(after, elapsed) || is_archived),
-            };
+            let shards = self.begin_step(batch, agreed)?;
+            let (requests, is_archived) = self.requests(&mut due);
             let lr = self.schedule.lr(self.step());
             let objective = self.task.objective();
             let pending =
@@ -267,48 +278,15 @@ impl<T: Task> Trainer<'_, T> {
             let polynomial_argument = metrics.polynomial_argument;
             let grad_norm = self.check(metrics)?;
             let (step, elapsed) = (self.step(), self.start.elapsed());
-            let loss = self.train.counters.window.mean().or(self.last_loss);
-            if let Some(progress) = &progress {
-                let score = self.last_score;
-                progress.step(&Report { step, epoch, loss, lr, score, speed: None });
-            }
-            self.guard.at(step);
-            if step == self.first_step + 1 {
-                self.log.line(format!("first step after {:.1} s", elapsed.as_secs_f64()));
-                self.records.implementations();
-            }
+            let done = Done { step, epoch, lr, grad_norm, polynomial_argument, elapsed };
+            self.after_step(&done, progress.as_ref());
 
             let last = step == self.total_steps;
-            if log_due.due(step, elapsed) || last {
-                // If all steps were skipped, there is no loss to record.
-                let loss = self.train.counters.window.mean();
-                let parts = std::mem::take(&mut self.train.counters.parts);
-                let parts = self.task.objective().parts().iter().zip(parts);
-                let parts = parts.filter_map(|(&name, part)| Some((name, part.mean()?))).collect();
-                self.train.counters.window = Window::default();
-                self.last_loss = loss.or(self.last_loss);
-                if let Some(loss) = loss {
-                    let metric = Metric::Train { step, epoch, loss, lr, grad_norm, parts: &parts };
-                    self.records.metric(&metric)?;
-                }
-                self.record_bad()?;
-                let waited = batches.waited();
-                let speed = self.records.timing(&pace, step, waited, elapsed)?;
-                pace = Pace::start(step, waited);
-                if let (loss @ Some(_), Some(progress)) = (self.last_loss, &progress) {
-                    let (score, speed) = (self.last_score, Some(speed));
-                    progress.report(&Report { step, epoch, loss, lr, score, speed });
-                }
-                self.records.warn_once(range_warning(&self.config.model, polynomial_argument));
+            if due.log.due(step, elapsed) || last {
+                pace = self.record(&done, &pace, batches.waited(), progress.as_ref())?;
             }
             let mut is_best = false;
-            // The test at the end evaluates the last weights on the test images.
-            let evaluates = match self.watched() {
-                Some(EvalSplit::Val) => agreed.evaluate || last,
-                Some(EvalSplit::Test) => agreed.evaluate && !last,
-                None => false,
-            };
-            if evaluates {
+            if self.evaluates(agreed, last) {
                 self.train.counters.eval_pending = true;
                 meanwhile(evaluating);
                 is_best = self.validate()?;
@@ -334,6 +312,118 @@ impl<T: Task> Trainer<'_, T> {
         }
         meanwhile("testing");
         self.test().map(Some)
+    }
+
+    /// When what is due, as the configuration says.
+    fn due(&self) -> Due {
+        let cadence = |interval| Cadence::new(interval, self.steps_per_epoch);
+        Due {
+            log: cadence(self.config.log.every(self.steps_per_epoch, self.total_steps)),
+            evaluation: cadence(self.config.train.eval_every),
+            save: cadence(self.config.checkpoint.every),
+            archive: self.config.checkpoint.archive.map(cadence),
+        }
+    }
+
+    /// The display of the progress, which rank 0 has.
+    fn progress(&self) -> Option<Progress> {
+        let epochs = self.config.train.passes(self.steps_per_epoch);
+        let shown = match self.watched() {
+            Some(EvalSplit::Test) => ScoreKind { label: EvalSplit::Test.name(), ..T::PRIMARY },
+            Some(EvalSplit::Val) | None => T::PRIMARY,
+        };
+        let progress = || Progress::new(self.log, self.step(), self.total_steps, epochs, shown);
+        self.lead.is_some().then(progress)
+    }
+
+    /// This rank's shards of `batch`, unless a signal has asked to stop or a save has failed.
+    fn begin_step(
+        &mut self,
+        batch: Result<DeviceBatch<T>, Error>,
+        agreed: Requests,
+    ) -> Result<Vec<Inputs<T>>, Error> {
+        if self.comm.size() == 1 || agreed.stop {
+            self.stop_if_asked()?;
+        }
+        if let Some(lead) = &mut self.lead {
+            lead.saver.check()?;
+        }
+        let DeviceBatch { shards, bad } = batch?;
+        self.bad.extend(bad);
+        if self.comm.size() == 1 {
+            self.record_bad()?;
+        }
+        Ok(shards)
+    }
+
+    /// What this rank asks for after the next step, and whether its checkpoint is archived: what is
+    /// due by the clock rank 0 decides for all.
+    fn requests(&self, due: &mut Due) -> (Requests, bool) {
+        let (after, elapsed) = (self.step() + 1, self.start.elapsed());
+        let is_archived = due.archive.as_mut().is_some_and(|due| due.due(after, elapsed));
+        let requests = Requests {
+            stop: self.stop.get().is_some(),
+            evaluate: self.lead.is_some() && due.evaluation.due(after, elapsed),
+            save: self.lead.is_some() && (due.save.due(after, elapsed) || is_archived),
+        };
+        (requests, is_archived)
+    }
+
+    /// Shows that a step is done.
+    fn after_step(&mut self, done: &Done, progress: Option<&Progress>) {
+        let &Done { step, epoch, lr, elapsed, .. } = done;
+        let loss = self.train.counters.window.mean().or(self.last_loss);
+        if let Some(progress) = progress {
+            let score = self.last_score;
+            progress.step(&Report { step, epoch, loss, lr, score, speed: None });
+        }
+        self.guard.at(step);
+        if step == self.first_step + 1 {
+            self.log.line(format!("first step after {:.1} s", elapsed.as_secs_f64()));
+            self.records.implementations();
+        }
+    }
+
+    /// Records the steps since the last record, with a total wait for images of `waited`, and
+    /// starts the next stretch.
+    fn record(
+        &mut self,
+        done: &Done,
+        pace: &Pace,
+        waited: Duration,
+        progress: Option<&Progress>,
+    ) -> Result<Pace, Error> {
+        let &Done { step, epoch, lr, grad_norm, polynomial_argument, elapsed } = done;
+        // If all steps were skipped, there is no loss to record.
+        let loss = self.train.counters.window.mean();
+        let parts = std::mem::take(&mut self.train.counters.parts);
+        let parts = self.task.objective().parts().iter().zip(parts);
+        let parts = parts.filter_map(|(&name, part)| Some((name, part.mean()?))).collect();
+        self.train.counters.window = Window::default();
+        self.last_loss = loss.or(self.last_loss);
+        if let Some(loss) = loss {
+            let metric = Metric::Train { step, epoch, loss, lr, grad_norm, parts: &parts };
+            self.records.metric(&metric)?;
+        }
+        self.record_bad()?;
+        let speed = self.records.timing(pace, step, waited, elapsed)?;
+        let next = Pace::start(step, waited);
+        if let (loss @ Some(_), Some(progress)) = (self.last_loss, progress) {
+            let (score, speed) = (self.last_score, Some(speed));
+            progress.report(&Report { step, epoch, loss, lr, score, speed });
+        }
+        self.records.warn_once(range_warning(&self.config.model, polynomial_argument));
+        Ok(next)
+    }
+
+    /// Whether the weights are evaluated now. The test at the end evaluates the last ones on the
+    /// test images.
+    fn evaluates(&self, agreed: Requests, last: bool) -> bool {
+        match self.watched() {
+            Some(EvalSplit::Val) => agreed.evaluate || last,
+            Some(EvalSplit::Test) => agreed.evaluate && !last,
+            None => false,
+        }
     }
 
     /// Steps done.

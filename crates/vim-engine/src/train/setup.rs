@@ -5,8 +5,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use burn::module::Module;
+use burn::tensor::Device;
 use vim_comm::{Comm, LibraryInfo};
-use vim_run::checkpoint::{self, Checkpoint, Checkpoints, PROVENANCE, Saver};
+use vim_run::checkpoint::{self, Checkpoint, Checkpoints, PROVENANCE, Saver, State};
 use vim_run::signals::StopRequest;
 use vim_run::{INIT, Log, RunDir, RunError, checkpoints_in};
 
@@ -121,75 +122,23 @@ impl<'a, T: Task> Trainer<'a, T> {
             record,
             ..
         } = resolved;
-        let (on, kind) = (chosen.with_hardware(), chosen.kind());
         let nccl = comm.library();
-        let environment = Environment::of_this_process(on.clone(), threads::count(), total_steps);
-        run.write_environment(&Environment { nccl: nccl.clone(), ..environment })?;
-        record_classes(task.class_names(), run)?;
-        if let Some(aside) = run.moved_aside() {
-            log.line(format!("the run that was here is now {}", aside.display()));
-        }
-        if !run.is_locked() {
-            log.line(
-                "warning: this file system has no locks; nothing keeps a second run out of the \
-                 folder",
-            );
-        }
-        let (is_cuda, compiles) = (chosen.is_cuda(), !chosen.is_cpu());
+        let environment =
+            Environment::of_this_process(chosen.with_hardware(), threads::count(), total_steps);
+        let environment = Environment { nccl: nccl.clone(), ..environment };
+        record_start(run, log, &environment, task.class_names())?;
 
         // 1. Model and optimizer: from the newest whole checkpoint, else from the seed.
-        let device = chosen.device.autodiff();
-        let (model, init_lines) = match init {
-            None => (task.objective().init(&device)?, Vec::new()),
-            Some(InitWeights { model, record, lines }) => {
-                check_same_init(&record, run.path())?;
-                run.write_init(&record)?;
-                (model, lines)
-            }
-        };
-        let mut train = TrainState::new(task.objective(), config, model);
+        let device = chosen.device.clone().autodiff();
+        let (model, init_lines) = initial_model(&task, init, run, &device)?;
+        let train = TrainState::new(task.objective(), config, model);
         let folder = checkpoints_in(run.path());
         let checkpoints =
             Checkpoints::with_storage(&folder, config.checkpoint.keep_last, run.storage())?;
-        let latest = checkpoints.latest_valid()?;
-        for error in &latest.passed_over {
-            log.line(format!("warning: {error}; passed over, and kept under another name"));
-        }
-        if let Some(mut checkpoint) = latest.checkpoint {
-            let source = checkpoint.path.display().to_string();
-            for change in changed_images(&mut checkpoint, record.as_ref(), config)? {
-                log.line(format!("warning: trained so far on other images: {change}"));
-            }
-            train = train.restored(checkpoint, config, &device, &source)?;
-            let counters = &mut train.counters;
-            if counters.steps_per_epoch != steps_per_epoch {
-                return Err(Error::failed(format!(
-                    "{source} counts {} steps an epoch, these data make {steps_per_epoch}: \
-                     data.path holds other images than those trained on",
-                    counters.steps_per_epoch
-                )));
-            }
-            if counters.device != kind {
-                log.line(format!(
-                    "warning: so far this run was on {}, now it is on {kind}: the numbers will \
-                     differ in rounding",
-                    counters.device
-                ));
-            }
-            for change in run.rounding() {
-                log.line(format!("warning: {change}: the numbers will differ in rounding"));
-            }
-            if let Some(best) = counters.best
-                && Checkpoint::read(&checkpoints.path_of(best.step)).is_err()
-            {
-                log.line(format!(
-                    "warning: the best checkpoint, of step {}, is lost; the best is now sought \
-                     among later ones",
-                    best.step
-                ));
-                counters.best = None;
-            }
-        }
+        let kind = chosen.kind();
+        let (on, steps) = ((&device, kind.as_str()), steps_per_epoch);
+        let resumption = Resumption { config, run, log, on, steps, record: record.as_ref() };
+        let mut train = resumption.restored(train, &checkpoints)?;
         train.counters.steps_per_epoch = steps_per_epoch;
         train.counters.device = kind;
 
@@ -199,53 +148,10 @@ impl<'a, T: Task> Trainer<'a, T> {
         let records = Recorder::open(run, log, &device, config.train.images(), (step, known))?;
         run.sync()?;
         log.line(format!("run {}", run.path().display()));
-        log.line(format!("device {on}, {}", config.train.precision));
-        if let Some(LibraryInfo { version, path }) = nccl {
-            log.line(format!("NCCL {version}, {}", path.display()));
-        }
-        log.line(threads::describe(config.data.workers.count()));
-        if is_cuda {
-            log.line(match Machine::this().code_cache() {
-                Some(folder) => format!(
-                    "compiling what is not yet in {} (vim-train warmup does it beforehand)",
-                    folder.display()
-                ),
-                None => "compiling; nothing is kept for the next process, as CUDA_CACHE_DISABLE \
-                         says"
-                    .into(),
-            });
-        } else if compiles {
-            log.line("compiling what the first step needs");
-        }
-        let about = task.describe()?;
-        log.line(format!("model {} parameters, {}", train.model().num_params(), about.model));
-        let warning = task.device_warning(train.model(), &device);
-        for line in warning.into_iter().chain(init_lines) {
-            log.line(line);
-        }
-        log.line(about.data);
-        for note in &about.notes {
-            log.line(format!("note: {note}"));
-        }
-        if !task.has_validation() {
-            let watched = if config.data.watch_test {
-                "; the test images are watched, and choose nothing (data.watch_test)"
-            } else {
-                ""
-            };
-            log.line(format!(
-                "no validation images: the last weights are the result (data.val_fraction holds \
-                 some out){watched}"
-            ));
-        }
+        say_machine(log, config, &chosen, nccl);
+        say_task(log, config, &task, &train, (&device, init_lines))?;
         log.line(format!("steps {total_steps}, {steps_per_epoch} an epoch"));
-        if !schedule.reaches_its_peak() {
-            log.line(format!(
-                "warning: optim.warmup = {} is as long as training or longer: optim.lr is never \
-                 reached",
-                config.optim.warmup
-            ));
-        }
+        warn_of_warmup(log, config, &schedule);
         if run.is_resumed() {
             log.line(format!("resumed at step {step}"));
         }
@@ -277,6 +183,178 @@ impl<'a, T: Task> Trainer<'a, T> {
             start: Instant::now(),
         })
     }
+}
+
+/// Records what the run begins on, and says what is odd about its folder.
+fn record_start(
+    run: &RunDir,
+    log: &Log,
+    environment: &Environment,
+    classes: &[String],
+) -> Result<(), Error> {
+    run.write_environment(environment)?;
+    record_classes(classes, run)?;
+    if let Some(aside) = run.moved_aside() {
+        log.line(format!("the run that was here is now {}", aside.display()));
+    }
+    if !run.is_locked() {
+        log.line(
+            "warning: this file system has no locks; nothing keeps a second run out of the folder",
+        );
+    }
+    Ok(())
+}
+
+/// The model before training, from the weights `init` where there are some, and what the log says
+/// of these.
+fn initial_model<T: Task>(
+    task: &T,
+    init: Option<InitWeights<Model<T>>>,
+    run: &RunDir,
+    device: &Device,
+) -> Result<(Model<T>, Vec<String>), Error> {
+    let Some(InitWeights { model, record, lines }) = init else {
+        return Ok((task.objective().init(device)?, Vec::new()));
+    };
+    check_same_init(&record, run.path())?;
+    run.write_init(&record)?;
+    Ok((model, lines))
+}
+
+/// What a run that goes on is compared with its checkpoint by.
+struct Resumption<'a> {
+    config: &'a Config,
+    run: &'a RunDir,
+    log: &'a Log,
+    /// The device, and its kind.
+    on: (&'a Device, &'a str),
+    /// Steps of an epoch.
+    steps: u64,
+    record: Option<&'a Recorded>,
+}
+
+impl Resumption<'_> {
+    /// `train` from the newest whole one of `checkpoints`, or as it is where there is none.
+    fn restored<M: Module>(
+        &self,
+        train: TrainState<M>,
+        checkpoints: &Checkpoints,
+    ) -> Result<TrainState<M>, Error> {
+        let latest = checkpoints.latest_valid()?;
+        for error in &latest.passed_over {
+            self.log.line(format!("warning: {error}; passed over, and kept under another name"));
+        }
+        let Some(mut checkpoint) = latest.checkpoint else { return Ok(train) };
+        let source = checkpoint.path.display().to_string();
+        for change in changed_images(&mut checkpoint, self.record, self.config)? {
+            self.log.line(format!("warning: trained so far on other images: {change}"));
+        }
+        let mut train = train.restored(checkpoint, self.config, self.on.0, &source)?;
+        self.check(&mut train.counters, checkpoints, &source)?;
+        Ok(train)
+    }
+
+    /// Compares the `counters` of the checkpoint `source` with this start.
+    fn check(
+        &self,
+        counters: &mut State,
+        checkpoints: &Checkpoints,
+        source: &str,
+    ) -> Result<(), Error> {
+        let &Self { log, on: (_, kind), steps, .. } = self;
+        if counters.steps_per_epoch != steps {
+            return Err(Error::failed(format!(
+                "{source} counts {} steps an epoch, these data make {steps}: data.path \
+                 holds other images than those trained on",
+                counters.steps_per_epoch
+            )));
+        }
+        if counters.device != kind {
+            log.line(format!(
+                "warning: so far this run was on {}, now it is on {kind}: the numbers will differ \
+                 in rounding",
+                counters.device
+            ));
+        }
+        for change in self.run.rounding() {
+            log.line(format!("warning: {change}: the numbers will differ in rounding"));
+        }
+        if let Some(best) = counters.best
+            && Checkpoint::read(&checkpoints.path_of(best.step)).is_err()
+        {
+            log.line(format!(
+                "warning: the best checkpoint, of step {}, is lost; the best is now sought among \
+                 later ones",
+                best.step
+            ));
+            counters.best = None;
+        }
+        Ok(())
+    }
+}
+
+/// Says what the run computes on.
+fn say_machine(log: &Log, config: &Config, chosen: &SelectedDevice, nccl: Option<LibraryInfo>) {
+    log.line(format!("device {}, {}", chosen.with_hardware(), config.train.precision));
+    if let Some(LibraryInfo { version, path }) = nccl {
+        log.line(format!("NCCL {version}, {}", path.display()));
+    }
+    log.line(threads::describe(config.data.workers.count()));
+    if chosen.is_cuda() {
+        log.line(match Machine::this().code_cache() {
+            Some(folder) => format!(
+                "compiling what is not yet in {} (vim-train warmup does it beforehand)",
+                folder.display()
+            ),
+            None => {
+                "compiling; nothing is kept for the next process, as CUDA_CACHE_DISABLE says".into()
+            }
+        });
+    } else if !chosen.is_cpu() {
+        log.line("compiling what the first step needs");
+    }
+}
+
+fn warn_of_warmup(log: &Log, config: &Config, schedule: &Schedule) {
+    if !schedule.reaches_its_peak() {
+        log.line(format!(
+            "warning: optim.warmup = {} is as long as training or longer: optim.lr is never \
+             reached",
+            config.optim.warmup
+        ));
+    }
+}
+
+/// Says what is trained on which data; `init_lines` are of the weights that it starts from.
+fn say_task<T: Task>(
+    log: &Log,
+    config: &Config,
+    task: &T,
+    train: &TrainState<Model<T>>,
+    (device, init_lines): (&Device, Vec<String>),
+) -> Result<(), Error> {
+    let about = task.describe()?;
+    log.line(format!("model {} parameters, {}", train.model().num_params(), about.model));
+    let warning = task.device_warning(train.model(), device);
+    for line in warning.into_iter().chain(init_lines) {
+        log.line(line);
+    }
+    log.line(about.data);
+    for note in &about.notes {
+        log.line(format!("note: {note}"));
+    }
+    if !task.has_validation() {
+        let watched = if config.data.watch_test {
+            "; the test images are watched, and choose nothing (data.watch_test)"
+        } else {
+            ""
+        };
+        log.line(format!(
+            "no validation images: the last weights are the result (data.val_fraction holds some \
+             out){watched}"
+        ));
+    }
+    Ok(())
 }
 
 /// Records the names of the classes, unless they are recorded. Of a run that goes on they are.

@@ -46,8 +46,8 @@ struct Cache {
     bytes: u64,
 }
 
-/// `vim-train warmup` of the configuration at `path` with `sets` over it, which ends with the process
-/// `parent`, if there is one, and prints its result as JSON or as a table.
+/// `vim-train warmup` of the configuration at `path` with `sets` over it, which ends with the
+/// process `parent`, if there is one, and prints its result as JSON or as a table.
 pub fn run<T: Task>(
     path: &Path,
     sets: &[String],

@@ -60,8 +60,8 @@ pub struct LoaderReport {
     pub bottleneck: &'static str,
 }
 
-/// Measures for `time`, in training or in the evaluation of `split`, with a device that takes `step`
-/// for each batch.
+/// Measures for `time`, in training or in the evaluation of `split`, with a device that takes
+/// `step` for each batch.
 pub fn measure(
     config: &Config,
     split: Option<EvalSplit>,

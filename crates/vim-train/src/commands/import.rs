@@ -1,6 +1,6 @@
 //! `vim-train import`: checks a PyTorch checkpoint and converts it to our format.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
@@ -148,12 +148,7 @@ struct ImportReport<'a> {
 
 pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
     if let Some(output) = &args.output {
-        if output.extension().is_none_or(|extension| extension != "safetensors") {
-            return Err(
-                OutputError::Extension { path: output.clone(), expected: ".safetensors" }.into()
-            );
-        }
-        check_free(output, args.force)?;
+        check_output(output, args.force)?;
     }
     let given = args.config.as_ref().map(|path| Config::load(path, &args.overrides.set));
     let given = given.transpose()?;
@@ -226,6 +221,14 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
         Some(output) => print(&format!("wrote    {}", output.display())),
         None => print("wrote    nothing: -o FILE.safetensors keeps it"),
     }
+}
+
+fn check_output(output: &Path, force: bool) -> Result<(), Error> {
+    if output.extension().is_none_or(|extension| extension != "safetensors") {
+        let (path, expected) = (output.to_owned(), ".safetensors");
+        return Err(OutputError::Extension { path, expected }.into());
+    }
+    check_free(output, force)
 }
 
 /// The first of some names, and how many more there are: a profiler leaves two in every layer.

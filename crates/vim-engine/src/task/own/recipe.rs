@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use toml::{Table, Value};
-use vim_data::DatasetKind;
+use vim_data::{DataConfig, DatasetKind};
 
 use super::survey::Survey;
 use crate::config::{Config, ConfigError, TaskKind, in_toml};
@@ -159,135 +159,170 @@ pub fn configuration(
 }
 
 fn sections(survey: &Survey, start: &Start, rung: Rung, plan: Plan, name: &str) -> String {
-    let mut text = String::new();
-    let mut section = |name: &str, keys: &[(&str, String)]| {
+    let mut text = Sections(String::new());
+    match survey.task {
+        TaskKind::Classification => {}
+        TaskKind::Segmentation => text.add("", &[("task", quoted("segmentation"))]),
+        TaskKind::Detection => text.add("", &[("task", quoted("detection"))]),
+    }
+    text.add("run", &[("name", quoted(&format!("{name}-s{{run.seed}}")))]);
+    text.add_model(start, rung, survey.task != TaskKind::Classification);
+    text.add_data(&survey.data);
+    text.add_task(survey, rung);
+    text.add_training(start, plan);
+    text.add_optimizer(survey.task, start, rung, plan);
+    text.0.trim_end().to_owned() + "\n"
+}
+
+fn quoted(text: &str) -> String {
+    in_toml(&Value::from(text))
+}
+
+/// The sections of a configuration so far.
+struct Sections(String);
+
+impl Sections {
+    fn add(&mut self, name: &str, keys: &[(&str, String)]) {
         let head = if name.is_empty() { String::new() } else { format!("[{name}]\n") };
         let keys: String = keys.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
         // Memory takes all that is written.
-        let _ = writeln!(text, "{head}{keys}");
-    };
-    let quoted = |text: &str| in_toml(&Value::from(text));
-    let Rung { size, patch, depth, width, state } = rung;
-    let is_dense = survey.task != TaskKind::Classification;
-    match survey.task {
-        TaskKind::Classification => {}
-        TaskKind::Segmentation => section("", &[("task", quoted("segmentation"))]),
-        TaskKind::Detection => section("", &[("task", quoted("detection"))]),
-    }
-    section("run", &[("name", quoted(&format!("{name}-s{{run.seed}}")))]);
-
-    let mut model = vec![("image_size", size.to_string())];
-    // A backbone of dense heads has no class token, whatever the classifier had.
-    let is_kept = |key: &str| !is_dense || key != "class_token";
-    let given = |table: &Table| -> Vec<(String, String)> {
-        let kept = table.iter().filter(|(key, _)| is_kept(key));
-        kept.map(|(key, value)| (key.clone(), in_toml(value))).collect()
-    };
-    let [of_model, of_ssm] = match start {
-        Start::Scratch => {
-            let keys =
-                [("patch_size", patch), ("depth", depth), ("d_model", width), ("d_state", state)];
-            model.extend(keys.map(|(key, value)| (key, value.to_string())));
-            model.push(("drop_path", "0.0".to_owned()));
-            [Vec::new(), Vec::new()]
-        }
-        Start::Weights { sections, .. } => [given(&sections[0]), given(&sections[1])],
-    };
-    model.extend(of_model.iter().map(|(key, value)| (key.as_str(), value.clone())));
-    if is_dense {
-        model.push(("class_token", quoted("none")));
-    }
-    section("model", &model);
-    if !of_ssm.is_empty() {
-        let keys: Vec<_> =
-            of_ssm.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
-        section("ssm", &keys);
+        let _ = writeln!(self.0, "{head}{keys}");
     }
 
-    let data = &survey.data;
-    let kind: &str = data.dataset.into();
-    let path = data.path.as_deref().unwrap_or(Path::new("")).to_string_lossy();
-    let mut keys = vec![("dataset", quoted(kind)), ("path", quoted(&path))];
-    if data.val_fraction > 0.0 {
-        keys.push(("val_fraction", data.val_fraction.to_string()));
-    }
-    section("data", &keys);
-
-    match survey.task {
-        TaskKind::Classification if data.dataset == DatasetKind::Folder => section(
-            "augment",
-            &[
-                ("preset", quoted("none")),
-                ("crop", quoted("resized")),
-                ("scale", "[0.35, 1.0]".to_owned()),
-                ("hflip", "0.5".to_owned()),
-                ("color_jitter", "0.3".to_owned()),
-            ],
-        ),
-        TaskKind::Classification => {}
-        TaskKind::Segmentation => {
-            let quarter = |part: usize| (depth * part).div_ceil(4).max(1) - 1;
-            let blocks = [1, 2, 3, 4].map(|part| quarter(part).to_string()).join(", ");
-            let channels = if size < 512 { 64 } else { 256 };
-            let aux = ("aux_channels", channels.to_string());
-            section("segmentation", &[("out_indices", format!("[{blocks}]")), aux]);
-            section("pairs", &[("scale", format!("[{}, {size}]", 4 * size))]);
-        }
-        TaskKind::Detection => {
-            let mut keys = vec![("box_side", format!("{:.1}", 0.875 * size as f64))];
-            if survey.has_boxes_alone {
-                keys.push(("masks", "false".to_owned()));
-            }
-            if size < 512 {
-                let small = [
-                    ("channels", 32),
-                    ("box_features", 128),
-                    ("anchor_samples", 64),
-                    ("proposals_per_level", 100),
-                    ("proposals", 100),
-                    ("test_proposals_per_level", 100),
-                    ("test_proposals", 50),
-                    ("box_samples", 32),
+    /// The model, on which there are dense heads if `is_dense`.
+    fn add_model(&mut self, start: &Start, rung: Rung, is_dense: bool) {
+        let Rung { size, patch, depth, width, state } = rung;
+        let mut model = vec![("image_size", size.to_string())];
+        // A backbone of dense heads has no class token, whatever the classifier had.
+        let is_kept = |key: &str| !is_dense || key != "class_token";
+        let given = |table: &Table| -> Vec<(String, String)> {
+            let kept = table.iter().filter(|(key, _)| is_kept(key));
+            kept.map(|(key, value)| (key.clone(), in_toml(value))).collect()
+        };
+        let [of_model, of_ssm] = match start {
+            Start::Scratch => {
+                let keys = [
+                    ("patch_size", patch),
+                    ("depth", depth),
+                    ("d_model", width),
+                    ("d_state", state),
                 ];
-                keys.extend(small.map(|(key, value)| (key, value.to_string())));
+                model.extend(keys.map(|(key, value)| (key, value.to_string())));
+                model.push(("drop_path", "0.0".to_owned()));
+                [Vec::new(), Vec::new()]
             }
-            section("detection", &keys);
-            section("objects", &[("scale", "[0.75, 1.25]".to_owned())]);
+            Start::Weights { sections, .. } => [given(&sections[0]), given(&sections[1])],
+        };
+        model.extend(of_model.iter().map(|(key, value)| (key.as_str(), value.clone())));
+        if is_dense {
+            model.push(("class_token", quoted("none")));
+        }
+        self.add("model", &model);
+        if !of_ssm.is_empty() {
+            let keys: Vec<_> =
+                of_ssm.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
+            self.add("ssm", &keys);
         }
     }
 
-    let Plan { batch, epochs, steps, .. } = plan;
-    let (length, every) = match epochs {
-        Some(epochs) => (("epochs", epochs.to_string()), format!("{}ep", epochs.div_ceil(20))),
-        None => (("steps", steps.to_string()), format!("{}st", steps.div_ceil(5))),
-    };
-    let every = quoted(&every);
-    let mut train = vec![length, ("batch_size", batch.to_string()), ("eval_every", every.clone())];
-    train.push(("clip_grad", "1.0".to_owned()));
-    if let Start::Weights { init, .. } = start {
-        train.push(("init", quoted(init)));
-        train.push(("layer_decay", "0.75".to_owned()));
+    fn add_data(&mut self, data: &DataConfig) {
+        let kind: &str = data.dataset.into();
+        let path = data.path.as_deref().unwrap_or(Path::new("")).to_string_lossy();
+        let mut keys = vec![("dataset", quoted(kind)), ("path", quoted(&path))];
+        if data.val_fraction > 0.0 {
+            keys.push(("val_fraction", data.val_fraction.to_string()));
+        }
+        self.add("data", &keys);
     }
-    section("train", &train);
 
-    let lr = match (start, survey.task) {
-        (Start::Weights { .. }, _) => "3e-4",
-        (Start::Scratch, TaskKind::Classification) if width < 96 => "2e-3",
-        (Start::Scratch, TaskKind::Segmentation) => "2e-3",
-        (Start::Scratch, TaskKind::Classification | TaskKind::Detection) => "1e-3",
-    };
-    let warmup = quoted(&format!("{}st", steps.div_ceil(20)));
-    let decay = ("weight_decay", "0.05".to_owned());
-    section("optim", &[("lr", lr.to_owned()), decay, ("warmup", warmup)]);
-    section("checkpoint", &[("every", every)]);
-    section("log", &[("every", quoted(&format!("{}st", steps.div_ceil(50))))]);
-    text.trim_end().to_owned() + "\n"
+    /// The augmentation, and the heads where there are some.
+    fn add_task(&mut self, survey: &Survey, Rung { size, depth, .. }: Rung) {
+        match survey.task {
+            TaskKind::Classification if survey.data.dataset == DatasetKind::Folder => self.add(
+                "augment",
+                &[
+                    ("preset", quoted("none")),
+                    ("crop", quoted("resized")),
+                    ("scale", "[0.35, 1.0]".to_owned()),
+                    ("hflip", "0.5".to_owned()),
+                    ("color_jitter", "0.3".to_owned()),
+                ],
+            ),
+            TaskKind::Classification => {}
+            TaskKind::Segmentation => {
+                let quarter = |part: usize| (depth * part).div_ceil(4).max(1) - 1;
+                let blocks = [1, 2, 3, 4].map(|part| quarter(part).to_string()).join(", ");
+                let channels = if size < 512 { 64 } else { 256 };
+                let aux = ("aux_channels", channels.to_string());
+                self.add("segmentation", &[("out_indices", format!("[{blocks}]")), aux]);
+                self.add("pairs", &[("scale", format!("[{}, {size}]", 4 * size))]);
+            }
+            TaskKind::Detection => {
+                let mut keys = vec![("box_side", format!("{:.1}", 0.875 * size as f64))];
+                if survey.has_boxes_alone {
+                    keys.push(("masks", "false".to_owned()));
+                }
+                if size < 512 {
+                    let small = [
+                        ("channels", 32),
+                        ("box_features", 128),
+                        ("anchor_samples", 64),
+                        ("proposals_per_level", 100),
+                        ("proposals", 100),
+                        ("test_proposals_per_level", 100),
+                        ("test_proposals", 50),
+                        ("box_samples", 32),
+                    ];
+                    keys.extend(small.map(|(key, value)| (key, value.to_string())));
+                }
+                self.add("detection", &keys);
+                self.add("objects", &[("scale", "[0.75, 1.25]".to_owned())]);
+            }
+        }
+    }
+
+    fn add_training(&mut self, start: &Start, plan: Plan) {
+        let length = match plan.epochs {
+            Some(epochs) => ("epochs", epochs.to_string()),
+            None => ("steps", plan.steps.to_string()),
+        };
+        let every = evaluated_every(plan);
+        let mut train = vec![length, ("batch_size", plan.batch.to_string()), ("eval_every", every)];
+        train.push(("clip_grad", "1.0".to_owned()));
+        if let Start::Weights { init, .. } = start {
+            train.push(("init", quoted(init)));
+            train.push(("layer_decay", "0.75".to_owned()));
+        }
+        self.add("train", &train);
+    }
+
+    /// The optimizer, and when the run saves and records.
+    fn add_optimizer(&mut self, task: TaskKind, start: &Start, rung: Rung, plan: Plan) {
+        let lr = match (start, task) {
+            (Start::Weights { .. }, _) => "3e-4",
+            (Start::Scratch, TaskKind::Classification) if rung.width < 96 => "2e-3",
+            (Start::Scratch, TaskKind::Segmentation) => "2e-3",
+            (Start::Scratch, TaskKind::Classification | TaskKind::Detection) => "1e-3",
+        };
+        let steps = plan.steps;
+        let warmup = quoted(&format!("{}st", steps.div_ceil(20)));
+        let decay = ("weight_decay", "0.05".to_owned());
+        self.add("optim", &[("lr", lr.to_owned()), decay, ("warmup", warmup)]);
+        self.add("checkpoint", &[("every", evaluated_every(plan))]);
+        self.add("log", &[("every", quoted(&format!("{}st", steps.div_ceil(50))))]);
+    }
+}
+
+/// How often the run is evaluated and saved.
+fn evaluated_every(plan: Plan) -> String {
+    quoted(&match plan.epochs {
+        Some(epochs) => format!("{}ep", epochs.div_ceil(20)),
+        None => format!("{}st", plan.steps.div_ceil(5)),
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use vim_data::DataConfig;
-
     use super::*;
 
     fn survey(task: TaskKind, images: usize, side: usize) -> Survey {

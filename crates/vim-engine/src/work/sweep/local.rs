@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::env;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::process::CommandExt;
-use std::path::{PathBuf, absolute};
+use std::path::{Path, PathBuf, absolute};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use vim_run::printable;
 use vim_run::signals::StopRequest;
 use vim_sweep::{OnFailure, PlannedRun, RunState};
 
-use super::SweepRunError;
 use super::folder::{Sweep, log_of, state};
 use super::job::{self, SharedJob};
 use super::watch::{Shown, Watch, ended_by, last_line};
+use super::{SweepRunError, packs};
 use crate::Error;
-use crate::config::Gpus;
+use crate::config::{Backend, Gpus, Loaded};
 use crate::device;
 use crate::output::summary::{counted, duration};
 use crate::train::job_attempt::Successor;
@@ -79,6 +79,28 @@ pub fn train(
         .as_ref()
         .and_then(|attempt| job::end(attempt, job::steps(sweep, entries), exit_code, stopped));
     runner.finish(&stop, entries, next)
+}
+
+/// Trains the runs of pack number `index` of the file `lists`, side by side.
+pub fn train_pack(sweep: &Sweep, lists: &Path, index: usize) -> Result<(), Error> {
+    let all = packs::read(lists)?;
+    let known = |run: &u32| sweep.plan.entries.get(*run as usize);
+    let entries: Option<Vec<&PlannedRun>> =
+        all.get(index).map(|pack| pack.iter().map(known).collect()).unwrap_or_default();
+    let entries = entries.filter(|entries| !entries.is_empty());
+    let entries = entries.ok_or_else(|| SweepRunError::NoEntry {
+        folder: sweep.folder.clone(),
+        asked: format!("in pack {index} of {}", lists.display()),
+    })?;
+    let config = Loaded::run(&sweep.folder.join(&entries[0].config), &[])?.config;
+    let most = sweep.origins.sweep.max_parallel.map_or(usize::MAX, std::num::NonZero::get);
+    let gpus = match config.devices.backend {
+        Backend::Auto | Backend::Cuda => Some(Gpus::All),
+        Backend::Cpu | Backend::Wgpu | Backend::Tch => None,
+    };
+    let options = LocalOptions { jobs: Some(entries.len().min(most)), gpus, fail_fast: false };
+    let stem = lists.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    train(sweep, &entries, &options, &format!("{stem}-{index}"))
 }
 
 /// The variable that names the GPUs of a process.

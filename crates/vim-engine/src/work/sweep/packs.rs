@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 
 use vim_data::{InputKind, read_input};
 use vim_slurm::{JobArray, JobRequest, Site, split};
-use vim_sweep::{Pack, PlannedRun};
+use vim_sweep::Pack;
 
 use super::SweepRunError;
 use super::folder::Sweep;
-use super::local::{self, LocalOptions};
 use crate::Error;
-use crate::config::{Backend, Config, Gpus, Loaded};
+use crate::config::Config;
 use crate::work::slurm::request::{node_request, site_and_request};
 
 /// Prefixes of the names of batch scripts; the array's offset and the submission's number follow.
@@ -67,7 +66,7 @@ impl Tasks {
 }
 
 /// The lists in the file beside `script`.
-fn read(script: &Path) -> Result<Vec<Vec<u32>>, Error> {
+pub(super) fn read(script: &Path) -> Result<Vec<Vec<u32>>, Error> {
     let path = lists_of(script);
     let text = read_input(&path, InputKind::Record).map_err(Error::input(&path))?;
     serde_json::from_slice(&text)
@@ -156,28 +155,6 @@ pub fn request(
             Ok((site, request, Some(each.ok_or(SweepRunError::PackSize)?)))
         }
     }
-}
-
-/// Trains the runs of pack number `index` of the file `lists`.
-pub fn train(sweep: &Sweep, lists: &Path, index: usize) -> Result<(), Error> {
-    let packs = read(lists)?;
-    let known = |run: &u32| sweep.plan.entries.get(*run as usize);
-    let entries: Option<Vec<&PlannedRun>> =
-        packs.get(index).map(|pack| pack.iter().map(known).collect()).unwrap_or_default();
-    let entries = entries.filter(|entries| !entries.is_empty());
-    let entries = entries.ok_or_else(|| SweepRunError::NoEntry {
-        folder: sweep.folder.clone(),
-        asked: format!("in pack {index} of {}", lists.display()),
-    })?;
-    let config = Loaded::run(&sweep.folder.join(&entries[0].config), &[])?.config;
-    let most = sweep.origins.sweep.max_parallel.map_or(usize::MAX, std::num::NonZero::get);
-    let gpus = match config.devices.backend {
-        Backend::Auto | Backend::Cuda => Some(Gpus::All),
-        Backend::Cpu | Backend::Wgpu | Backend::Tch => None,
-    };
-    let options = LocalOptions { jobs: Some(entries.len().min(most)), gpus, fail_fast: false };
-    let stem = lists.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    local::train(sweep, &entries, &options, &format!("{stem}-{index}"))
 }
 
 #[cfg(test)]

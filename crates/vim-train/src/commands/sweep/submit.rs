@@ -115,36 +115,43 @@ pub(super) fn submit(
         }
         return usable;
     }
-    let mut submitted = Vec::new();
-    for (array, script, path) in scripts {
-        // Written first: the tasks read it.
-        array.write_lists(&path)?;
-        let job = client.submit(&script, &path)?;
-        let array = script.array.as_ref().map(ToString::to_string);
-        let submission = Submission {
-            job,
-            array,
-            submitted: rfc3339(SystemTime::now()),
-            script: path,
-            output: Some(script.output.into()),
-        };
-        // Record each submission at once, in case the next one fails.
-        submissions::append(&folder, &submission)
-            .map_err(Error::io("write", submissions::path(&folder)))?;
-        let tasks = submission.array.as_deref().unwrap_or_default();
-        // As `0-3%2`.
-        let tasks = match tasks.split_once('%') {
-            Some((tasks, most)) => format!("{tasks}, {most} at a time"),
-            None => tasks.to_owned(),
-        };
-        eprintln!("submitted {} as job {job}, tasks {tasks}", folder.display());
-        submitted.push(submission);
-    }
+    let submitted = scripts.into_iter().map(|script| send(&client, &folder, script));
+    let submitted = submitted.collect::<Result<Vec<_>, _>>()?;
     if json {
         return print_json(&json!({ "folder": folder, "submissions": submitted }));
     }
     let numbers: Vec<String> = submitted.iter().map(|known| known.job.to_string()).collect();
     print(&numbers.join("\n"))
+}
+
+/// Submits an array from the sweep's `folder`, and records it there.
+fn send(
+    client: &Client,
+    folder: &Path,
+    (array, script, path): (Array, BatchScript, PathBuf),
+) -> Result<Submission, Error> {
+    // Written first: the tasks read it.
+    array.write_lists(&path)?;
+    let job = client.submit(&script, &path)?;
+    let array = script.array.as_ref().map(ToString::to_string);
+    let submission = Submission {
+        job,
+        array,
+        submitted: rfc3339(SystemTime::now()),
+        script: path,
+        output: Some(script.output.into()),
+    };
+    // Record each submission at once, in case the next one fails.
+    submissions::append(folder, &submission)
+        .map_err(Error::io("write", submissions::path(folder)))?;
+    let tasks = submission.array.as_deref().unwrap_or_default();
+    // As `0-3%2`.
+    let tasks = match tasks.split_once('%') {
+        Some((tasks, most)) => format!("{tasks}, {most} at a time"),
+        None => tasks.to_owned(),
+    };
+    eprintln!("submitted {} as job {job}, tasks {tasks}", folder.display());
+    Ok(submission)
 }
 
 /// One array within the cluster's limit, and the path of its script.

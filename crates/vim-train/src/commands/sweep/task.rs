@@ -10,8 +10,9 @@ use rustix::process::{Signal, getpid, kill_process};
 use vim_data::CpuAllocation;
 use vim_engine::Error;
 use vim_engine::run_folder::check_nameable;
+use vim_engine::work::sweep::SweepRunError;
 use vim_engine::work::sweep::folder::Sweep;
-use vim_engine::work::sweep::{SweepRunError, packs};
+use vim_engine::work::sweep::local::train_pack;
 use vim_run::{CONFIG, EXIT, ExitRecord, RunError, write_exit_in};
 
 use crate::commands::train::{self, TrainArgs};
@@ -51,7 +52,7 @@ pub(super) fn run(args: &TaskArgs) -> Result<(), Error> {
     let sweep = Sweep::open(&args.folder)?;
     if let Some(lists) = &args.pack {
         check_nameable(&sweep.folder)?;
-        return packs::train(&sweep, lists, args.index);
+        return train_pack(&sweep, lists, args.index);
     }
     let entry = sweep.plan.entries.get(args.index).ok_or_else(|| SweepRunError::NoEntry {
         folder: args.folder.clone(),

@@ -250,16 +250,21 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Error> {
     if summary.passed {
         return Ok(());
     }
+    Err(failed(&summary, &outcomes, &chosen.name))
+}
+
+/// The error of checks that failed on `device`.
+fn failed(summary: &Summary, outcomes: &[Outcome], device: &str) -> Error {
     let names = outcomes.iter().filter(|outcome| outcome.failed());
     let names: Vec<&str> = names.map(|outcome| outcome.name.as_str()).take(3).collect();
     let more = if summary.failed > names.len() { ", …" } else { "" };
-    Err(Error::failed(format!(
+    Error::failed(format!(
         "{} of {} checks failed on {}: {}{more}",
         summary.failed,
         summary.checks,
-        chosen.name,
+        device,
         names.join(", ")
-    )))
+    ))
 }
 
 #[cfg(test)]
