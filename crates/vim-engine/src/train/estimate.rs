@@ -23,15 +23,15 @@ const STEPS: u64 = 3;
 /// Images and seconds of steps so far; none at the start of the first.
 type Timed = (usize, f64);
 
-/// As [`images_per_second`], of the task that `config` names.
-pub fn speed(config: &Config, device: &Device, limit: Duration) -> Result<Option<f64>, Error> {
-    with_task!(config.task, T => images_per_second::<T>(config, device, limit))
-}
-
 /// Training images a second of the run of `config` on `device`, with its images as they come from
 /// the disk, by steps of at most `limit`; `None` if not even a small one ends within it.
 ///
 /// What a step still does at the limit goes on in a thread of its own: the process should end soon.
+pub fn speed(config: &Config, device: &Device, limit: Duration) -> Result<Option<f64>, Error> {
+    with_task!(config.task, T => images_per_second::<T>(config, device, limit))
+}
+
+/// As [`speed`], of the task `T`.
 pub(crate) fn images_per_second<T: Task + 'static>(
     config: &Config,
     device: &Device,

@@ -19,7 +19,8 @@ pub fn warmup(path: &Path, sets: &[String], parent: Option<u32>, json: bool) -> 
     with_task!(task, T => train::warmup::<T>(path, sets, parent, json))
 }
 
-/// As [`train::preflight`].
+/// Runs the start-up checks of `train` that need neither images nor the device; returns a text for
+/// each file missing on this machine.
 pub fn preflight(config: &Config) -> Result<Vec<String>, ConfigError> {
     with_task!(config.task, T => train::preflight::<T>(config))
 }
