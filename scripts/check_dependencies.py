@@ -34,7 +34,7 @@ ALLOWED = {
 }
 
 # Files with constants of pairs, ("crate", "text").
-TEXTS = ["crates/vim-train/src/device/fault/foreign.rs", "crates/vim-data/src/decode/turbo.rs"]
+TEXTS = ["crates/vim-engine/src/device/fault/foreign.rs", "crates/vim-data/src/decode/turbo.rs"]
 CONSTANT = re.compile(r"^(?:pub\S* )?const \w+: [^=]*\(&str, &str\)[^=]*=(.*?);$", re.MULTILINE | re.DOTALL)
 
 

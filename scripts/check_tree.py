@@ -225,9 +225,9 @@ def task_words(text):
 
 
 def check_seam():
-    """Outside of config/ and task/, vim-train does not know which tasks there are."""
-    for path in tracked("crates/vim-train/src/*.rs"):
-        name = shown(path).removeprefix("crates/vim-train/src/")
+    """Outside of config/ and task/, vim-engine and vim-train do not know which tasks there are."""
+    for path in tracked("crates/vim-engine/src/*.rs", "crates/vim-train/src/*.rs"):
+        name = shown(path).removeprefix("crates/vim-engine/src/")
         if name.startswith(("config/", "task/")) or path.name == "tests.rs":
             continue
         for line, what in task_words(path.read_text()):
@@ -350,7 +350,7 @@ def check_walks():
 
 def sizes():
     """Of each crate, of folders of the largest, and of all: number of files, lines of source, lines of tests."""
-    rooms = {"vim-train/src/" + room: [0, 0, 0] for room in ("commands", "config", "task", "train")}
+    rooms = {"vim-engine/src/" + room: [0, 0, 0] for room in ("config", "task", "train", "work")}
     crates = {path.parent.name: [0, 0, 0] for path in tracked("crates/*/Cargo.toml") if path.parent.parent.name == "crates"}
     for path in tracked("crates/*.rs"):
         name = path.relative_to(ROOT / "crates")

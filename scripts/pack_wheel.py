@@ -32,7 +32,7 @@ ARCHIVE = re.compile(r"vim-train-(\d+\.\d+\.\d+)-x86_64-linux-gnu[\d.]+-(cpu|cud
 LICENCES = ["LICENSE-APACHE", "LICENSE-MIT", "THIRD-PARTY.txt"]
 SBOM = "vim-train.cdx.json"
 # NVRTC writes PTX of its own version, of which a driver loads none that is newer: these are the oldest versions that
-# are promised, as `vim-train doctor` advises them (crates/vim-train/src/device/cuda_libraries/version.rs).
+# are promised, as `vim-train doctor` advises them (crates/vim-engine/src/device/cuda_libraries/version.rs).
 EXTRAS = {
     "cuda12": [
         "nvidia-cuda-nvrtc-cu12==12.4.*",

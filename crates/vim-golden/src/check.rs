@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 use vim_data::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, JpegLibrary, check_golden};
-
-use vim_train::Error;
-use vim_train::output::{print, print_json};
+use vim_engine::Error;
+use vim_engine::output::{print, print_json};
 
 const EXAMPLES: &str = "\
 Examples:

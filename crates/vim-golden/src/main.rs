@@ -7,8 +7,9 @@ mod eval;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use vim_train::Error;
-use vim_train::cli::main_of;
+use vim_engine::Error;
+use vim_engine::device::cuda_libraries::point_to_cuda;
+use vim_engine::fatal::exit_code_of;
 
 /// As vim-train has.
 #[global_allocator]
@@ -31,7 +32,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    main_of(run)
+    point_to_cuda();
+    let program = Program::parse();
+    exit_code_of(|| run(&program))
 }
 
 fn run(program: &Program) -> Result<(), Error> {

@@ -25,7 +25,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         ..VimConfig::preset(Preset::Tiny)
     };
     // For trained weights: `vim_model::import_pytorch(&config, "vim.pth".as_ref(), &device)?`, or
-    // `vim_train::load`, which knows the configuration of its own.
+    // `vim_engine::load`, which knows the configuration of its own.
     let model = config.init(&device, 0)?;
     let image = Tensor::<4>::zeros([1, 3, 64, 96], &device);
     let blocks = [1, 3];

@@ -27,7 +27,7 @@
 //! The crate has whatever its caller needs: [`burn`] itself, whose version is pinned, and of the
 //! crates below it the [`Discretization`]s, listed by [`VariantArray`](trait@VariantArray) and read
 //! by [`parse`](str::parse), and [`read_checkpoint`]. Weights with all that they were trained with,
-//! down to the names of their classes, are `vim_train::load`'s.
+//! down to the names of their classes, are `vim_engine::load`'s.
 //!
 //! ```
 //! use vim_model::burn::tensor::Device;

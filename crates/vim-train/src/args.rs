@@ -4,10 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-
-use crate::config::{Config, ConfigError};
-use crate::device::DeviceName;
-use crate::error::Error;
+use vim_engine::Error;
+use vim_engine::config::{Config, ConfigError};
+use vim_engine::device::DeviceName;
 
 /// Values over those of the configuration file.
 #[derive(Clone, Debug, Default, Args)]
@@ -24,9 +23,7 @@ impl Overrides {
     /// Where runs are looked for by name, without a configuration: `run.root` of the defaults or
     /// as set.
     pub(crate) fn run_root(&self) -> Result<PathBuf, ConfigError> {
-        let is_root = |set: &&String| set.starts_with("run.root");
-        let sets: Vec<String> = self.set.iter().filter(is_root).cloned().collect();
-        Ok(Config::from_defaults(&sets)?.run.root)
+        Config::run_root(&self.set)
     }
 }
 
@@ -48,6 +45,14 @@ impl DeviceArg {
         });
         sets.iter().cloned().chain(chosen).collect()
     }
+}
+
+/// What tells a process that it is a rank of its command.
+#[derive(Debug, Default, Args)]
+pub(crate) struct RankArg {
+    /// What the process that starts ranks tells one of them.
+    #[arg(long, hide = true, value_name = "JSON")]
+    pub(crate) rank: Option<String>,
 }
 
 /// Checks that no word of the command line is a path below a `~`: shells replace it at the start of

@@ -1,20 +1,21 @@
 //! The command line.
 
 use std::ffi::OsString;
-use std::io::{self, Write as _, stdout};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::io::stdout;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command as Program, CommandFactory, Parser};
+use vim_engine::Error;
+use vim_engine::config::key_named;
+use vim_engine::device::cuda_libraries::point_to_cuda;
+use vim_engine::fatal::exit_code_of;
+use vim_engine::output::terminal_width;
+use vim_engine::program::set_commit;
 use vim_run::{broken_line, last_column};
 
 use crate::args::check_homes;
 use crate::commands::Command;
-use crate::config::key_named;
-use crate::error::Error;
-use crate::fatal;
-use crate::output::terminal_width;
 
 /// Columns of the help where they are not known, and the most.
 const HELP_WIDTH: usize = 100;
@@ -40,7 +41,9 @@ impl Cli {
 ///
 /// To be called before there is another thread: it sets an environment variable.
 pub fn main_of<P: Parser>(work: fn(&P) -> Result<(), Error>) -> ExitCode {
-    #[cfg(feature = "cuda")]
+    if let Some(commit) = option_env!("VIM_TRAIN_COMMIT") {
+        set_commit(commit);
+    }
     point_to_cuda();
     let width = terminal_width(stdout()).unwrap_or(HELP_WIDTH).min(HELP_WIDTH);
     let program = with_help_of(P::command(), width);
@@ -48,20 +51,7 @@ pub fn main_of<P: Parser>(work: fn(&P) -> Result<(), Error>) -> ExitCode {
     let matches = program.clone().try_get_matches_from(&arguments);
     let matches = matches.unwrap_or_else(|error| advised(error, &program, &arguments).exit());
     let program = P::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let work = AssertUnwindSafe(|| fatal::install().and_then(|()| work(&program)));
-    match catch_unwind(work).unwrap_or_else(|panic| Err(fatal::error_of(&*panic))) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let label = if error.is_fault() { "error: " } else { "" };
-            let error_line = format!("{label}{error}");
-            let lines = error.details().into_iter().chain([error_line]);
-            for line in lines.chain(error.caret().map(str::to_owned)) {
-                // Where stderr cannot be written, the exit code says it.
-                let _ = writeln!(io::stderr(), "{line}");
-            }
-            ExitCode::from(error.exit_code())
-        }
-    }
+    exit_code_of(|| work(&program))
 }
 
 /// `error` with the key that was probably meant by a flag which `program` does not have, or with
@@ -102,17 +92,6 @@ fn advised(mut error: clap::Error, program: &Program, arguments: &[OsString]) ->
     error.remove(ContextKind::Usage);
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));
     error
-}
-
-/// Sets `CUDA_PATH`, the only folder in which CubeCL then looks for the CUDA headers.
-#[cfg(feature = "cuda")]
-#[expect(unsafe_code, reason = "CubeCL takes the headers' place from the environment alone")]
-fn point_to_cuda() {
-    // Missing libraries become an error when a GPU is requested.
-    if let Ok(libraries) = crate::device::cuda_libraries::found() {
-        // SAFETY: at the start of main no other thread can read the environment.
-        unsafe { std::env::set_var("CUDA_PATH", &libraries.root) };
-    }
 }
 
 /// Commands that measure and check the program itself, which its help lists apart.

@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use half::f16;
 use npyz::{Deserialize, NpyFile, Order};
 use serde::Serialize;
+use vim_engine::Error;
+use vim_engine::weights::WeightsError;
 use vim_model::StateDictMismatch;
 use vim_torch::{ReadError, Section, StateDict, read_checkpoint};
 use zip::ZipArchive;
 use zip::result::ZipError;
 
 use super::EvalGoldenArgs;
-use vim_train::Error;
-use vim_train::weights::WeightsError;
 
 /// Upper bound of an array's elements; a larger header is damaged.
 const MOST_NUMBERS: u64 = 1 << 28;

@@ -17,18 +17,17 @@ use clap::Args;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
 use serde::{Deserialize, Serialize};
+use vim_engine::Error;
+use vim_engine::config::Config;
+use vim_engine::device::{self, DeviceName, threads};
+use vim_engine::output::{print, print_json};
+use vim_engine::task::classification::cross_entropy;
+use vim_engine::weights::WeightsError;
 use vim_kernels::Precision;
 use vim_model::{Bimamba, GateGradient, ImportError, Vim, VimConfig, import_pytorch, pytorch_key};
 
 use arrays::{Arrays, Comparison, Floats, damaged};
 use gradients::by_path;
-use vim_train::Error;
-use vim_train::args::Overrides;
-use vim_train::config::Config;
-use vim_train::device::{self, DeviceName, threads};
-use vim_train::output::{print, print_json};
-use vim_train::task::classification::cross_entropy;
-use vim_train::weights::WeightsError;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -83,8 +82,9 @@ pub(crate) struct EvalGoldenArgs {
     /// this folder that is known.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["weights", "arrays", "config", "variant"])]
     operations: Option<PathBuf>,
-    #[command(flatten)]
-    overrides: Overrides,
+    /// Set a key over the file, as in `--set optim.lr=5e-4`; may be repeated, the last one counts.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
     /// Type to compute in: a segmenter f32, tf32 or bf16, a detector f32 or bf16;
     /// left out f32.
     #[arg(long, value_name = "DTYPE", requires = "variant", value_parser = precision)]
@@ -165,7 +165,7 @@ impl Tolerances {
 /// The command fails if an array is off by more than its tolerance.
 pub(crate) fn run(args: &EvalGoldenArgs) -> Result<(), Error> {
     let config = match &args.config {
-        Some(path) => Config::load(path, &args.overrides.set)?,
+        Some(path) => Config::load(path, &args.set)?,
         None => Config::default(),
     };
     threads::start(config.devices.threads)?;

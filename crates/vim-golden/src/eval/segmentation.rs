@@ -8,6 +8,7 @@ use vim_dense::{
     Features, SegmentationLoss, Segmenter, SegmenterConfig, ShardSum, mmseg_key, predicted, resize,
     training_logits,
 };
+use vim_engine::Error;
 use vim_model::LoadOptions;
 
 use super::arrays::{Arrays, Comparison, Floats, damaged, unfit, weights};
@@ -16,7 +17,6 @@ use super::gradients::by_path;
 use super::settings::settings;
 use super::variant::Description;
 use super::{EvalGoldenArgs, expect_shape, numbers};
-use vim_train::Error;
 
 /// Biases that a normalization over the batch takes away again: their gradients are 0 but for
 /// rounding, and are judged on the scale of their weights'.

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use vim_engine::Error;
+use vim_engine::device::SelectedDevice;
+use vim_engine::output::print;
 use vim_kernels::Precision;
-use vim_train::Error;
-use vim_train::device::SelectedDevice;
-use vim_train::output::print;
 
 use super::{EvalGoldenArgs, bands, detection, judge, segmentation};
 

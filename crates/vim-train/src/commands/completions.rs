@@ -6,10 +6,9 @@ use std::{fs, io};
 use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
+use vim_engine::Error;
+use vim_engine::output::{check_free, print};
 use vim_run::storage::{Disk, replace};
-
-use crate::error::Error;
-use crate::output::{check_free, print};
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:

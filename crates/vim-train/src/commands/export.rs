@@ -2,23 +2,18 @@
 
 use std::path::PathBuf;
 
-use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
-use vim_model::LoadOptions;
+use vim_engine::Error;
+use vim_engine::config::{Config, Part, config_inputs};
+use vim_engine::output::{OutputError, check_free, check_no_input, print, print_json};
+use vim_engine::weights::place::Place;
+use vim_engine::weights::source::WeightsSource;
+use vim_engine::work::convert::{Exported, export};
 use vim_run::storage::{Disk, replace};
 
 use crate::args::Overrides;
 use crate::commands::import::WhichArgs;
-use crate::config::{Config, Part, config_inputs};
-use crate::error::Error;
-use crate::output::{OutputError, check_free, check_no_input, print, print_json};
-use crate::task::kinds::{task_of, with_task};
-use crate::task::named::NamedTask;
-use crate::weights::heads::{Heads, Original};
-use crate::weights::place::Place;
-use crate::weights::provenance::Use;
-use crate::weights::source::{Origin, WeightsSource};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -97,11 +92,8 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
     if let Some(note) = &source.note {
         eprintln!("note: {note}");
     }
-    let given = given.as_ref();
-    let exported = with_task!(task_of(&source), T => {
-        export::<<T as NamedTask>::Heads>(&source, given, as_archive, &args.allow)?
-    });
-    let Exported { bytes, tensors, parameters, classes, origin, entry } = exported;
+    let Exported { bytes, tensors, parameters, classes, origin, entry } =
+        export(&source, given.as_ref(), as_archive, &args.allow)?;
     replace(&Disk, &args.output, &bytes).map_err(Error::io("write", &args.output))?;
     if args.json {
         #[derive(Serialize)]
@@ -129,43 +121,4 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
         "wrote    {} ({tensors} tensors, {parameters} parameters in f32{entry})",
         args.output.display(),
     ))
-}
-
-/// A file as it is to be written, and what is in it.
-struct Exported {
-    bytes: Vec<u8>,
-    tensors: usize,
-    parameters: usize,
-    classes: usize,
-    origin: Origin,
-    /// What the arrays are called in an archive.
-    entry: &'static str,
-}
-
-/// As the original saves it, or the same tensors in safetensors.
-fn export<H: Heads>(
-    source: &WeightsSource,
-    given: Option<&Config>,
-    as_archive: bool,
-    allowed: &[Part],
-) -> Result<Exported, Error> {
-    let described = source.described::<H>(given, None)?;
-    let remarks = source.check_described(given, Use::Write, allowed)?;
-    for what in &remarks.differences {
-        eprintln!("note: not as recorded: {what}");
-    }
-    let (model, _) = source.model(&described, &Device::flex(), LoadOptions::default())?;
-    let record = source.record(&described);
-    let Original { arrays, parameters, archive, entry } = H::original(&model, source, &record)?;
-    let tensors = arrays.iter().count();
-    let bytes = match as_archive {
-        true => archive,
-        false => arrays
-            // Readers of other programs look for it.
-            .with_metadata("format", "pt".to_owned())
-            .to_safetensors()
-            .map_err(|error| Error::internal(error.to_string()))?,
-    };
-    let (classes, origin) = (described.classes, described.origin);
-    Ok(Exported { bytes, tensors, parameters, classes, origin, entry })
 }

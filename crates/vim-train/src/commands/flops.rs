@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
+use vim_engine::Error;
+use vim_engine::config::Config;
+use vim_engine::output::{print, print_json};
+use vim_engine::task::kinds::cost;
 use vim_model::{ComponentCost, Cost, ImageSize, VimConfig};
 
 use crate::args::Overrides;
 use crate::commands::models::known_model;
-use crate::config::Config;
-use crate::error::Error;
-use crate::output::{print, print_json};
-use crate::task::kinds::cost;
 
 const CONVENTIONS: &str = "\
 Examples:

@@ -1,30 +1,26 @@
 //! `vim-train import`: checks a PyTorch checkpoint and converts it to our format.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error as ValueError;
 use vim_dense::SegmenterConfig;
 use vim_dense::detection::DetectorConfig;
-use vim_model::{Assumption, LoadOptions, LoadReport, NamedArrays, Resize, SsmConfig, VimConfig};
+use vim_engine::Error;
+use vim_engine::config::{Config, Part, config_inputs};
+use vim_engine::output::{OutputError, check_free, check_no_input, print, print_json};
+use vim_engine::weights::place::Place;
+use vim_engine::weights::record::{METADATA_KEY, Recorded};
+use vim_engine::weights::source::{Take, WeightsSource, notes};
+use vim_engine::work::convert::{Taken, take};
+use vim_model::{LoadOptions, Resize, SsmConfig, VimConfig};
 use vim_run::storage::{Disk, replace};
 use vim_torch::Section;
 
 use crate::args::Overrides;
 use crate::commands::models::known_model;
-use crate::config::{Config, Part, config_inputs};
-use crate::error::Error;
-use crate::output::{OutputError, check_free, check_no_input, print, print_json};
-use crate::task::kinds::{task_of, with_task};
-use crate::task::named::NamedTask;
-use crate::weights::heads::{Described, Heads};
-use crate::weights::place::Place;
-use crate::weights::provenance::{Remarks, Use};
-use crate::weights::record::{METADATA_KEY, Recorded};
-use crate::weights::source::{Origin, WeightsSource, notes};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -108,24 +104,18 @@ impl WhichArgs {
 }
 
 impl TakeArgs {
-    pub(crate) fn section(&self) -> Option<Section> {
-        self.which.section()
-    }
-
-    /// The parts that may be otherwise than recorded.
-    pub(crate) fn allowed(&self) -> Vec<Part> {
+    /// As it is taken.
+    pub(crate) fn take(&self) -> Take {
         let size = self.pos_embed.map(|_| Part::Size);
-        self.allow.iter().copied().chain(size).collect()
-    }
-
-    pub(crate) fn options(&self) -> LoadOptions<'static> {
-        LoadOptions {
+        let fit = LoadOptions {
             head: self.allow.contains(&Part::Head),
             missing: self.allow_missing,
             extra: self.allow.contains(&Part::Extra),
             resize: self.pos_embed,
             ..LoadOptions::default()
-        }
+        };
+        let allowed = self.allow.iter().copied().chain(size).collect();
+        Take { section: self.which.section(), allowed, fit }
     }
 }
 
@@ -158,12 +148,7 @@ struct ImportReport<'a> {
 
 pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
     if let Some(output) = &args.output {
-        if output.extension().is_none_or(|extension| extension != "safetensors") {
-            return Err(
-                OutputError::Extension { path: output.clone(), expected: ".safetensors" }.into()
-            );
-        }
-        check_free(output, args.force)?;
+        check_output(output, args.force)?;
     }
     let given = args.config.as_ref().map(|path| Config::load(path, &args.overrides.set));
     let given = given.transpose()?;
@@ -175,19 +160,19 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
             read.iter().chain(&config_inputs(&args.config)).map(PathBuf::as_path),
         )?;
     }
-    let source = WeightsSource::open(&place, args.take.section())?;
-    let options = args.take.options();
+    let source = WeightsSource::open(&place, args.take.which.section())?;
+    let options = args.take.take().fit;
     let given = match &args.preset {
         Some(name) => {
-            let model = VimConfig::named(name).map_err(Error::internal)?;
-            Some(Config { model, ..Config::default() })
+            let mut config = Config::default();
+            config.model = VimConfig::named(name).map_err(Error::internal)?;
+            Some(config)
         }
         None => given,
     };
-    let taken = with_task!(task_of(&source), T => {
-        take::<<T as NamedTask>::Heads>(args, &source, given.as_ref())?
-    });
-    let Taken { arrays, recorded, classes, origin, assumed, report, remarks } = taken;
+    let classes = args.classes.map(|classes| classes as usize);
+    let Taken { arrays, recorded, classes, origin, assumed, report, remarks } =
+        take(&source, given.as_ref(), classes, &args.take.take())?;
     if let Some(output) = &args.output {
         let bytes = arrays.with_metadata(METADATA_KEY, recorded.to_toml()).to_safetensors();
         let bytes = bytes.map_err(|error| Error::internal(error.to_string()))?;
@@ -238,6 +223,14 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
     }
 }
 
+fn check_output(output: &Path, force: bool) -> Result<(), Error> {
+    if output.extension().is_none_or(|extension| extension != "safetensors") {
+        let (path, expected) = (output.to_owned(), ".safetensors");
+        return Err(OutputError::Extension { path, expected }.into());
+    }
+    check_free(output, force)
+}
+
 /// The first of some names, and how many more there are: a profiler leaves two in every layer.
 fn first(names: &[String]) -> String {
     const SHOWN: usize = 16;
@@ -246,29 +239,4 @@ fn first(names: &[String]) -> String {
         0 => shown,
         more => format!("{shown} and {more} more (--json lists all)"),
     }
-}
-
-/// What is taken from a file, and what it is of.
-struct Taken {
-    arrays: NamedArrays,
-    recorded: Recorded,
-    classes: usize,
-    origin: Origin,
-    assumed: Vec<Assumption>,
-    report: LoadReport,
-    remarks: Remarks,
-}
-
-fn take<H: Heads>(
-    args: &ImportArgs,
-    source: &WeightsSource,
-    given: Option<&Config>,
-) -> Result<Taken, Error> {
-    let classes = args.classes.map(|classes| classes as usize);
-    let described = source.described::<H>(given, classes)?;
-    let remarks = source.check_described(given, Use::Write, &args.take.allowed())?;
-    let (model, report) = source.model(&described, &Device::flex(), args.take.options())?;
-    let (arrays, recorded) = (NamedArrays::of(&model), source.record(&described));
-    let Described { classes, origin, assumed, .. } = described;
-    Ok(Taken { arrays, recorded, classes, origin, assumed, report, remarks })
 }

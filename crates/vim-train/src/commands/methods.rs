@@ -3,10 +3,9 @@
 use clap::Args;
 use serde::Serialize;
 use strum::VariantArray;
+use vim_engine::Error;
+use vim_engine::output::{print, print_json};
 use vim_kernels::{Discretization, Series};
-
-use crate::error::Error;
-use crate::output::{print, print_json};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -23,8 +23,7 @@ mod train;
 mod verify;
 
 use clap::Subcommand;
-
-use crate::error::Error;
+use vim_engine::Error;
 
 /// A command. Its help is the documentation of its arguments.
 #[derive(Debug, Subcommand)]
@@ -33,9 +32,9 @@ pub(crate) enum Command {
     New(new::NewArgs),
     /// Train a model, or go on with a run that was interrupted.
     #[command(alias = "fit")]
-    Train(crate::train::TrainArgs),
+    Train(train::TrainArgs),
     /// Compile beforehand all that a run on a GPU compiles at its first step.
-    Warmup(crate::train::WarmupArgs),
+    Warmup(train::WarmupArgs),
     #[command(subcommand)]
     Sweep(sweep::SweepCommand),
     #[command(aliases = ["test", "evaluate", "validate"])]
@@ -63,7 +62,7 @@ pub(crate) enum Command {
     Man(completions::ManArgs),
     // What other programs call things, without a line of help.
     #[command(hide = true)]
-    Resume(crate::train::TrainArgs),
+    Resume(train::TrainArgs),
     #[command(hide = true, alias = "plot")]
     Compare(runs::CompareArgs),
     #[command(hide = true)]

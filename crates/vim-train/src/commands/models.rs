@@ -3,11 +3,10 @@
 use clap::Args;
 use serde::Serialize;
 use strum::VariantArray;
+use vim_engine::Error;
+use vim_engine::output::{print, print_json};
 use vim_kernels::Discretization;
 use vim_model::{ImageSize, Preset, REGISTERED, VimConfig};
-
-use crate::error::Error;
-use crate::output::{print, print_json};
 
 const EXAMPLES: &str = "\
 Examples:

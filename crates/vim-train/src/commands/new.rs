@@ -5,23 +5,24 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use toml::Table;
+use vim_engine::Error;
+use vim_engine::config::{Config, ConfigError, Origin, Problem};
+use vim_engine::device::{self, SelectedDevice, threads};
+use vim_engine::output::summary::{duration, rate};
+use vim_engine::output::{check_apart, check_free, print, say};
+use vim_engine::program;
+use vim_engine::run_folder::check_nameable;
+use vim_engine::task::kinds::cost;
+use vim_engine::task::own::recipe::{Plan, Rung, Start, configuration, plan, rungs, wanted};
+use vim_engine::task::own::survey::Survey;
+use vim_engine::train::dry_run::TIMED;
+use vim_engine::train::estimate::speed;
+use vim_engine::weights::place::Place;
+use vim_engine::weights::source::WeightsSource;
 use vim_model::{SsmConfig, VimConfig, infer};
 use vim_run::storage::write_file;
 
 use crate::args::DeviceArg;
-use crate::config::{Config, ConfigError, Origin, Problem};
-use crate::device::{self, SelectedDevice, threads};
-use crate::error::Error;
-use crate::output::summary::{duration, rate};
-use crate::output::{check_apart, check_free, print, say};
-use crate::run_folder::check_nameable;
-use crate::task::kinds::{cost, with_task};
-use crate::task::own::recipe::{Plan, Rung, Start, configuration, plan, rungs, wanted};
-use crate::task::own::survey::Survey;
-use crate::train::dry_run::TIMED;
-use crate::train::estimate::images_per_second;
-use crate::weights::place::Place;
-use crate::weights::source::WeightsSource;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -96,7 +97,7 @@ pub(crate) fn run(args: &NewArgs) -> Result<(), Error> {
         (_, _) => format!("not known on {}: no step ended within the time for it", device.name),
     };
     let mut about = vec![
-        format!("Written by vim-train {}: {}", env!("CARGO_PKG_VERSION"), command_line(args)),
+        format!("Written by vim-train {}: {}", program::VERSION, command_line(args)),
         String::new(),
         format!("Found:     {}", survey.describe()),
         format!("Time:      {time}"),
@@ -220,8 +221,7 @@ impl Subject<'_> {
         let (begun, any) = (Instant::now(), self.plan(None, limit));
         let measured = |rung, limit| -> Result<Option<f64>, Error> {
             let config = self.config(rung, any)?;
-            let device = &self.device;
-            with_task!(self.survey.task, T => images_per_second::<T>(&config, device, limit))
+            speed(&config, &self.device, limit)
         };
         let macs = |rung| -> Result<f64, Error> {
             Ok(cost(&self.config(rung, any)?, self.survey.classes.len())?.macs() as f64)

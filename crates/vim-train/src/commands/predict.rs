@@ -3,18 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use serde::Serialize;
-use vim_run::printable;
-use vim_run::storage::{Disk, replace};
+use vim_engine::Error;
+use vim_engine::task::named::PredictOptions;
+use vim_engine::work::predict::{self, Predict};
 
-use super::images::{ModelArgs, Walk, images};
-use crate::error::Error;
-use crate::output::{check_free, check_no_input, print, print_json};
-use crate::task::backends::{self, Work};
-use crate::task::kinds::with_task;
-use crate::task::named::{NamedTask, PredictOptions, check_flags};
-use crate::task::trained::Subject;
-use crate::weights::provenance::Remarks;
+use super::images::ModelArgs;
+use crate::args::count;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,79 +39,75 @@ pub(crate) struct PredictArgs {
     #[arg(long, value_name = "FILE")]
     classes: Option<PathBuf>,
     #[command(flatten)]
-    options: PredictOptions,
+    options: OutputArgs,
+}
+
+/// What `predict` prints and writes.
+#[derive(Debug, Args)]
+struct OutputArgs {
+    /// How many classes to print, the likeliest first; of objects, how many. Left out: 5 classes,
+    /// and all objects.
+    #[arg(long, value_name = "N", value_parser = count)]
+    top: Option<usize>,
+    /// Write the predictions to this file instead: a table (.csv), a line of JSON for each image
+    /// (.jsonl), or a page with thumbnails (.html).
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Segmentation only: write a label map in the classes' colours (NAME.png) and the image seen
+    /// through it (NAME_overlay.png) of each image to this folder, and classes.svg, their legend.
+    #[arg(long, value_name = "FOLDER")]
+    maps: Option<PathBuf>,
+    /// Segmentation only: write grey label maps to this folder, whose classes are numbered from 1
+    /// as ADE20K's server takes them.
+    #[arg(long, value_name = "FOLDER")]
+    submission: Option<PathBuf>,
+    /// Segmentation only: see each image at six sizes and mirrored, and average the probabilities.
+    #[arg(long)]
+    multi_scale: bool,
+    /// Detection only: write each image with boxes, masks and names drawn over it
+    /// (NAME_objects.png) to this folder.
+    #[arg(long, value_name = "FOLDER")]
+    drawn: Option<PathBuf>,
+    /// Detection only: the score from which an object is printed and drawn, 0 to 1. Left out: 0.5,
+    /// and 0 with --json.
+    #[arg(long, value_name = "SCORE", value_parser = score)]
+    least: Option<f32>,
+    /// Write over the output if it is there.
+    #[arg(long)]
+    force: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl OutputArgs {
+    fn options(&self) -> PredictOptions {
+        let Self { top, output, maps, submission, multi_scale, drawn, least, force, json } = self;
+        PredictOptions {
+            top: *top,
+            output: output.clone(),
+            maps: maps.clone(),
+            submission: submission.clone(),
+            multi_scale: *multi_scale,
+            drawn: drawn.clone(),
+            least: *least,
+            force: *force,
+            json: *json,
+        }
+    }
+}
+
+/// A number from 0 to 1.
+fn score(text: &str) -> Result<f32, String> {
+    let score = text.parse().ok().filter(|score| (0.0..=1.0).contains(score));
+    score.ok_or_else(|| "expected a number from 0 to 1".to_owned())
 }
 
 pub(crate) fn run(args: &PredictArgs) -> Result<(), Error> {
-    args.options.format()?;
-    if let Some(path) = &args.options.output {
-        check_free(path, args.options.force)?;
-    }
-    let paths = images(&args.images)?;
-    let subject = args.model.find()?;
-    if let Some(path) = &args.options.output {
-        let read = args.model.inputs(&subject);
-        let read = read.iter().chain(&paths).chain(&args.classes);
-        check_no_input(path, read.map(PathBuf::as_path))?;
-    }
-    with_task!(subject.task, T => predict::<T>(args, &paths, &subject))
-}
-
-fn predict<T: NamedTask>(
-    args: &PredictArgs,
-    paths: &[PathBuf],
-    subject: &Subject,
-) -> Result<(), Error> {
-    let options = &args.options;
-    check_flags::<T>(&options.given())?;
-    let (described, mut remarks) = args.model.describe::<T>(subject)?;
-    let classes = subject.class_names::<T>(args.classes.as_deref(), &described, &mut remarks)?;
-    let chosen = args.model.device(subject.given.as_ref())?;
-    backends::check(subject.task, Work::Predict, &chosen)?;
-    let trained = args.model.load::<T>(subject, &described, classes, &chosen.device)?;
-    // Last, as it makes folders.
-    T::check_files(options, paths)?;
-    let predict = T::predictor(trained, options)?;
-    let is_text = options.output.is_none() && !options.json;
-    let suffix = remarks.suffix();
-    if is_text && !suffix.is_empty() {
-        print(&format!("weights {}{suffix}", subject.source.name))?;
-    }
-    // Lines of text show the progress themselves.
-    let mut walk = Walk::new(paths.len(), !is_text);
-    let mut answers = Vec::new();
-    for paths in paths.chunks(args.model.batch.unwrap_or(T::PREDICTED_AT_A_TIME)) {
-        for (path, answer) in paths.iter().zip(predict(paths)?) {
-            match answer {
-                Ok(answer) if is_text => {
-                    print(&format!("{}\n{answer}", printable(&path.display().to_string())))?;
-                }
-                Ok(answer) => answers.push(answer),
-                Err(why) => walk.leave_out(&why),
-            }
-        }
-        walk.advance(paths.len());
-    }
-    walk.hide();
-    if let (Some(path), Some(format)) = (&options.output, options.format()?) {
-        let weights = subject.source.summary() + &suffix;
-        let bytes = T::table(format, &answers, &weights)?;
-        replace(&Disk, path, &bytes).map_err(Error::io("write", path))?;
-        if !options.json {
-            print(&format!("wrote {}, images {}", path.display(), answers.len()))?;
-        }
-    }
-    if options.json {
-        #[derive(Serialize)]
-        struct Remarked<'a, A> {
-            #[serde(flatten)]
-            answer: &'a A,
-            #[serde(flatten)]
-            remarks: &'a Remarks,
-        }
-        let remarked =
-            answers.iter().map(|answer| Remarked { answer, remarks: &remarks }).collect::<Vec<_>>();
-        print_json(&remarked)?;
-    }
-    walk.end()
+    predict::run(&Predict {
+        images: args.images.clone(),
+        model: args.model.options(),
+        classes: args.classes.clone(),
+        options: args.options.options(),
+    })
 }

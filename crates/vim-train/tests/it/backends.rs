@@ -1,8 +1,8 @@
 //! The table of tasks and backends, each cell on what this build and this machine have.
 
-use vim_train::config::{Backend, TaskKind};
-use vim_train::device::{DeviceName, choose_named};
-use vim_train::task::backends::{OFFERED, Work};
+use vim_engine::config::{Backend, TaskKind};
+use vim_engine::device::{DeviceName, choose_named};
+use vim_engine::task::backends::{OFFERED, Work};
 
 use crate::dense::write_picture;
 use crate::support::{Bench, assert_code, assert_says, parsed, read_json, run, set};

@@ -3,9 +3,9 @@
 use clap::CommandFactory;
 use serde_json::Value;
 use strum::VariantArray;
+use vim_engine::config::Config;
 use vim_kernels::{Discretization, KERNEL_VARIABLE};
 use vim_model::{Preset, REGISTERED};
-use vim_train::config::Config;
 
 use crate::support::{
     assert_code, assert_lines, assert_parts, assert_says, folder, parsed, run, stderr, stdout,

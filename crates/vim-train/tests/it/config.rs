@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use vim_data::HoldOut;
-use vim_train::config::Interval;
-use vim_train::config::{Config, ConfigError, Origin};
+use vim_engine::config::Interval;
+use vim_engine::config::{Config, ConfigError, Origin};
 
 use crate::layers::vim_train;
 use crate::support::{folder, stderr, stdout};

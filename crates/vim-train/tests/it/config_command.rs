@@ -5,7 +5,7 @@ use std::process::Output;
 
 use serde_json::json;
 use tempfile::TempDir;
-use vim_train::config::{Config, VERSION};
+use vim_engine::config::{Config, VERSION};
 
 use crate::layers::vim_train;
 use crate::support::{

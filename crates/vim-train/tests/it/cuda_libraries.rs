@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use tempfile::TempDir;
-use vim_train::device::cuda_libraries::{CudaError, CudaVersion, driver, driver_version, search};
-use vim_train::device::machine::Machine;
+use vim_engine::device::cuda_libraries::{CudaError, CudaVersion, driver, driver_version, search};
+use vim_engine::device::machine::Machine;
 
 use crate::support::{assert_parts, repository, write};
 

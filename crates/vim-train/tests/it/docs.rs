@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use vim_engine::config::{Config, reference};
 use vim_slurm::{GpuRequest, Scheduler, Site, SiteSearch, SlurmConfig};
-use vim_train::config::{Config, reference};
 
 use crate::support::{assert_parts, repository};
 
@@ -21,7 +21,7 @@ fn the_page_has_the_reference() {
 
 #[test]
 fn the_page_has_the_table_of_backends() {
-    let table = vim_train::task::backends::table();
+    let table = vim_engine::task::backends::table();
     assert!(
         page("docs/install.md").contains(&table),
         "docs/install.md is out of date: its table of tasks and backends is now\n{table}"
@@ -30,7 +30,7 @@ fn the_page_has_the_table_of_backends() {
 
 #[test]
 fn the_reference_has_every_key() {
-    let schema = serde_json::to_value(vim_train::config::schema()).unwrap();
+    let schema = serde_json::to_value(vim_engine::config::schema()).unwrap();
     let definitions = schema["definitions"].as_object().unwrap();
     let mut keys = 0;
     for definition in definitions.values() {

@@ -8,9 +8,9 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::Duration;
 
+use vim_engine::device::fault::BatchFootprint;
+use vim_engine::fatal::{self, CrashGuard};
 use vim_run::{Log, Opened, Resume, RunDir, RunError};
-use vim_train::device::fault::BatchFootprint;
-use vim_train::fatal::{self, CrashGuard};
 
 use crate::support::{assert_says, read_json, stderr, stdout};
 

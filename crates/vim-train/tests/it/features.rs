@@ -8,9 +8,9 @@ use burn::tensor::{Device, Tensor, TensorData};
 use npyz::{Deserialize, NpyFile};
 use serde_json::{Value, json};
 use vim_data::{Exif, read_picture};
+use vim_engine::weights::place::Place;
+use vim_engine::weights::source::WeightsSource;
 use vim_model::{LoadOptions, Vim};
-use vim_train::weights::place::Place;
-use vim_train::weights::source::WeightsSource;
 use zip::ZipArchive;
 
 use crate::support::{

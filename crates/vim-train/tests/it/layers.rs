@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use vim_train::config::{Config, ConfigError};
+use vim_engine::config::{Config, ConfigError};
 
 use crate::support::{
     self, assert_code, assert_says, cifar_archive, folder, parsed, read_json, stderr, stdout,

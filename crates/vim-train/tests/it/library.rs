@@ -5,13 +5,13 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use vim_data::{Exif, Normalize, PictureError, Pixels, read_whole_picture};
-use vim_train::config::Config;
-use vim_train::task::classification::predict::Guesses;
-use vim_train::vim_model::{ClassToken, Discretization};
-use vim_train::weights::WeightsError;
-use vim_train::weights::provenance::Remarks;
-use vim_train::weights::source::Origin;
-use vim_train::{Load, Trained, Weights, load};
+use vim_engine::config::Config;
+use vim_engine::task::classification::predict::Guesses;
+use vim_engine::vim_model::{ClassToken, Discretization};
+use vim_engine::weights::WeightsError;
+use vim_engine::weights::provenance::Remarks;
+use vim_engine::weights::source::Origin;
+use vim_engine::{Load, Trained, Weights, load};
 
 use crate::dense::write_picture;
 use crate::support::{
@@ -133,7 +133,7 @@ fn what_is_assumed_of_weights_without_a_record_is_in_the_value() {
     let refused = load_as.open(at("a.pth")).unwrap_err();
     let refused = refused.downcast_ref::<WeightsError>();
     assert!(matches!(refused, Some(WeightsError::NotAsTrained { .. })), "{refused:?}");
-    let allow = vec![vim_train::config::Part::Method];
+    let allow = vec![vim_engine::config::Part::Method];
     let allowed = Load { allow, ..load_as }.open(at("a.pth")).unwrap();
     let differences = &allowed.remarks.differences;
     assert_eq!(differences.len(), 1);
@@ -159,7 +159,7 @@ fn mistakes_have_types_and_one_line() {
         // Any error is one for others' functions.
         let error: Box<dyn std::error::Error> = classifier.classify(&path).unwrap_err().into();
         assert_eq!(error.to_string().lines().count(), 1);
-        let error = error.downcast::<vim_train::Error>().unwrap();
+        let error = error.downcast::<vim_engine::Error>().unwrap();
         let found = match error.downcast_ref::<PictureError>().unwrap() {
             PictureError::Read { .. } => false,
             PictureError::Decode { .. } => true,

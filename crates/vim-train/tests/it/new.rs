@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use vim_data::{Pixels, encode_png};
-use vim_train::config::Config;
+use vim_engine::config::Config;
 
 use crate::layers::vim_train;
 use crate::support::{assert_code, assert_parts, assert_says, parsed, stderr, stdout, write};

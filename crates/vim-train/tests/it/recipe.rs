@@ -6,8 +6,8 @@ use std::fs;
 
 use safetensors::SafeTensors;
 use serde_json::Value;
-use vim_train::config::Config;
-use vim_train::train::schedule::Schedule;
+use vim_engine::config::Config;
+use vim_engine::train::schedule::Schedule;
 
 use crate::support::{
     Bench, assert_code, assert_parts, assert_says, cifar_archive, parsed, repository, run, set,

@@ -2,11 +2,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
+use vim_engine::Error;
+use vim_engine::config::Config;
+use vim_engine::run_folder;
+use vim_engine::train::environment::Environment;
 use vim_run::{ExitReason, ExitRecord, Opened, Resume, RunDir, RunError};
-use vim_train::Error;
-use vim_train::config::Config;
-use vim_train::run_folder;
-use vim_train::train::environment::Environment;
 
 use crate::support::{assert_parts, read_json};
 

@@ -15,17 +15,16 @@ use burn::tensor::{Device, Tensor, TensorData};
 use serde_json::Value;
 use vim_comm::Comm;
 use vim_data::{Batch, Loader, LoaderConfig, Splits};
-use vim_run::Resume;
-use vim_run::metrics::ScoreKind;
-use vim_run::signals::StopRequest;
-use vim_train::Error;
-use vim_train::args::{DeviceArg, Overrides};
-use vim_train::config::{Config, ConfigError};
-use vim_train::task::{
+use vim_engine::Error;
+use vim_engine::config::{Config, ConfigError};
+use vim_engine::task::{
     Description, Draw, EvalSplit, Evaluation, InitFor, InitWeights, Objective, Placement, Task,
     batches,
 };
-use vim_train::train::{self, TrainArgs};
+use vim_engine::train::{self, TrainOptions};
+use vim_run::Resume;
+use vim_run::metrics::ScoreKind;
+use vim_run::signals::StopRequest;
 
 use crate::support::{assert_parts, json_lines, repository};
 
@@ -219,28 +218,17 @@ impl Task for Toy {
 
 /// Trains the toy as run `name`, for `steps` steps or to the end.
 fn run(root: &Path, name: &str, steps: Option<u64>) {
-    let mut set = vec![format!("run.root={}", root.display()), format!("run.name={name}")];
+    let mut sets = vec![format!("run.root={}", root.display()), format!("run.name={name}")];
     let keys = ["augment.preset=none", "train.ema=0.8", "train.accumulate=2", "optim.lr=2e-2"];
-    set.extend(keys.map(str::to_owned));
-    let args = TrainArgs {
+    sets.extend(keys.map(str::to_owned));
+    let options = TrainOptions {
         config: repository("configs/debug.toml"),
-        overrides: Overrides { set },
-        device: DeviceArg::default(),
-        data_order: None,
+        sets,
         resume: Resume::Auto,
         steps,
-        fresh: false,
-        dry_run: false,
-        time: false,
-        json: false,
-        nodes: None,
-        node: None,
-        attempt: None,
-        ranks: None,
-        rank: None,
-        led: false,
+        ..TrainOptions::default()
     };
-    train::run::<Toy>(&args).unwrap();
+    train::run::<Toy>(&options).unwrap();
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use vim_train::task::Task;
-use vim_train::task::classification::Classification;
+use vim_engine::task::Task;
+use vim_engine::task::classification::Classification;
 
 use crate::layers::vim_train;
 use crate::support::{folder, path_from, repository, stderr, stdout};

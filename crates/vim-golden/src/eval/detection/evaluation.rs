@@ -2,11 +2,11 @@
 
 use burn::tensor::Tensor;
 use vim_dense::detection::Detector;
+use vim_engine::Error;
 
 use super::super::arrays::Comparison;
 use super::super::expect_shape;
 use super::Golden;
-use vim_train::Error;
 
 /// Of what is stored in f16.
 const HALF: f64 = 1e-3;

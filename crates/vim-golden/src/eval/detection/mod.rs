@@ -10,6 +10,8 @@ use burn::tensor::{Device, Tensor};
 use vim_data::{Batch, Statistics};
 use vim_dense::detection::mask_target::InstanceMask;
 use vim_dense::detection::{Detector, DetectorConfig, Truths, detectron_key, groups};
+use vim_engine::Error;
+use vim_engine::task::batches;
 use vim_model::{LoadOptions, NamedArrays};
 
 use super::arrays::{Arrays, Comparison, Floats, damaged, unfit, weights};
@@ -18,8 +20,6 @@ use super::variant::{Beside, Description, Optimizer};
 use super::{EvalGoldenArgs, expect_shape, numbers};
 use bands::Bands;
 pub(super) use bands::{not_compared, summary};
-use vim_train::Error;
-use vim_train::task::batches;
 
 /// Of a box, in pixels.
 const PIXELS: f64 = 1e-3;

@@ -5,13 +5,13 @@ use vim_dense::detection::box_head::OVERLAPS;
 use vim_dense::detection::boxes::Edges;
 use vim_dense::detection::matcher::Label;
 use vim_dense::detection::{Detector, STRIDES, TrainingPass, Truths, detectron_key};
+use vim_engine::Error;
 
 use super::super::arrays::{Comparison, Floats};
 use super::super::gradients::by_path;
 use super::super::{EvalGoldenArgs, expect_shape, numbers};
 use super::Golden;
 use super::bands::ALONG;
-use vim_train::Error;
 
 /// `[B, C, H, W]` of `[B, H, W, C]`.
 fn first(map: Tensor<4>) -> Tensor<4> {

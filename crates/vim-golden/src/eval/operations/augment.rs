@@ -6,10 +6,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use vim_data::object_ops::{apply_objects, fitted, place_box};
 use vim_data::{Filter, ObjectPlan, Pixels, Resizer};
+use vim_engine::Error;
 
 use super::super::arrays::Arrays;
 use super::{Row, arrays_of, field, json, unlike};
-use vim_train::Error;
 
 /// Corners in pixels, recorded in f32.
 const BOXES: f64 = 1e-4;

@@ -9,10 +9,10 @@ use vim_data::mask_ops::{
     to_bbox,
 };
 use vim_data::{COCO_NUMBERS, CocoAnnotations, CocoDetections, CocoEvaluation, CocoKind};
+use vim_engine::Error;
 
 use super::super::arrays::Arrays;
 use super::{Row, arrays_of, field, json, unlike};
-use vim_train::Error;
 
 /// Sums of many shares, in f64 on both sides.
 const SCORES: f64 = 1e-9;

@@ -8,11 +8,11 @@ use vim_data::dense_ops::{
     bilinear, choose_corner, hsv_row_to_rgb, nearest, padding, rescaled, rgb_to_hsv,
 };
 use vim_data::{Batch, IGNORED, LabelMap, Photometric, Pixels, Region, Statistics};
+use vim_engine::Error;
+use vim_engine::task::batches;
 
 use super::super::arrays::Arrays;
 use super::{Row, arrays_of, field, json, unlike};
-use vim_train::Error;
-use vim_train::task::batches;
 
 /// f32 in another order of operations.
 const NORMALIZED: f64 = 1e-6;

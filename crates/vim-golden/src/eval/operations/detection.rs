@@ -12,11 +12,11 @@ use vim_dense::detection::matcher::{Label, Matcher};
 use vim_dense::detection::nms::{batched_nms, nms};
 use vim_dense::detection::paste::paste;
 use vim_dense::detection::pooler::{WHOLE, level_of, pooled};
+use vim_engine::Error;
 use vim_kernels::{KernelChoice, Roi, RoiSampling, roi_align};
 
 use super::super::arrays::{Arrays, Floats};
 use super::{Known, Row, arrays_of, field, json, unlike};
-use vim_train::Error;
 
 pub(super) const FILES: [Known; 7] = [
     ("roi_align.json", roi_aligns),

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use serde_json::Value;
 use vim_data::{ClassScore, Confusion, LabelRule};
+use vim_engine::Error;
 
 use super::super::arrays::Arrays;
 use super::{Row, arrays_of, field, json, unlike};
-use vim_train::Error;
 
 /// The ratios are of exact sums, in f64 on both sides.
 const TOLERANCE: f64 = 1e-12;

@@ -13,9 +13,8 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use serde::Serialize;
 use serde_json::Value;
-
-use vim_train::Error;
-use vim_train::output::{print, print_json};
+use vim_engine::Error;
+use vim_engine::output::{print, print_json};
 
 /// One comparison.
 #[derive(Debug, Serialize)]

@@ -6,15 +6,15 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
+use vim_engine::Error;
+use vim_engine::config::{Interval, OptimConfig, ScheduleKind};
+use vim_engine::task::Placement;
+use vim_engine::task::segmentation::placement;
+use vim_engine::train::schedule::Schedule;
 use vim_model::DecayGroups;
 use vim_torch::{Section, read_checkpoint};
 
 use super::{Row, field, json, unlike};
-use vim_train::Error;
-use vim_train::config::{Interval, OptimConfig, ScheduleKind};
-use vim_train::task::Placement;
-use vim_train::task::segmentation::placement;
-use vim_train::train::schedule::Schedule;
 
 /// Of the largest rate; both sides compute in f64.
 const TOLERANCE: f64 = 1e-12;

@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf, absolute};
 use clap::Args;
 use serde_json::json;
 use vim_data::{InputKind, read_input};
+use vim_engine::Error;
+use vim_engine::config::{Config, Origin, nearest};
+use vim_engine::output::{check_free, check_no_input, print, print_json};
 use vim_kernels::Discretization;
 use vim_migrate::{Migration, Model, NotCarried, Script, migrate};
 use vim_model::{Preset, REGISTERED};
 use vim_run::storage::{Disk, replace};
-
-use crate::config::{Config, Origin, nearest};
-use crate::error::Error;
-use crate::output::{check_free, check_no_input, print, print_json};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-
-use crate::args::{DeviceArg, Overrides};
-use crate::config::{
+use vim_engine::Error;
+use vim_engine::config::{
     Config, Loaded, check_key, dotted_values, embedded, in_toml, reference, schema,
 };
-use crate::error::Error;
-use crate::output::{columns, print, print_json};
-use crate::run_folder::recorded_config;
+use vim_engine::output::{columns, print, print_json};
+use vim_engine::run_folder::recorded_config;
+
+use crate::args::{DeviceArg, Overrides};
 
 const EXAMPLES: &str = "\
 Examples:

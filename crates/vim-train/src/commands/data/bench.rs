@@ -1,24 +1,16 @@
 //! `vim-train data bench`: the loader alone.
 
-use std::fs;
 use std::path::PathBuf;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
-use strum::VariantArray;
-use vim_comm::Comm;
-use vim_data::{Loader, LoaderStage, LoaderStats};
+use vim_engine::Error;
+use vim_engine::config::Config;
+use vim_engine::output::{print, print_json};
+use vim_engine::task::EvalSplit;
+use vim_engine::work::loader::{LoaderReport, measure};
 
 use crate::args::Overrides;
-use crate::config::Config;
-use crate::device::memory;
-use crate::error::Error;
-use crate::output::{print, print_json};
-use crate::task::EvalSplit;
-use crate::task::kinds::with_task;
-use crate::task::named::NamedTask;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,138 +45,11 @@ pub(crate) struct BenchArgs {
     json: bool,
 }
 
-const WARM_UP: usize = 3;
-
-#[derive(Debug, Serialize)]
-struct LoaderReport {
-    images_per_second: f64,
-    /// Images per second of processor time, over all threads.
-    images_per_cpu_second: f64,
-    batches: u64,
-    images: u64,
-    /// Images decoded; repeated draws of an image are decoded once.
-    decoded: u64,
-    seconds: f64,
-    cpu_seconds: f64,
-    workers: usize,
-    readers: usize,
-    batch_size: usize,
-    /// Thread time per image in milliseconds, by stage.
-    stages_ms: Vec<(LoaderStage, f64)>,
-    mb_per_second: f64,
-    /// Share of the time that a device would wait.
-    waited_share: f64,
-    bad: usize,
-    warned: u64,
-    /// Memory of the loader's batches by docs/data.md, and of the process.
-    slab_mib: f64,
-    peak_rss_mib: Option<f64>,
-    bottleneck: &'static str,
-}
-
 pub(super) fn run(args: &BenchArgs) -> Result<(), Error> {
     let config = Config::load(&args.config, &args.overrides.set)?;
-    with_task!(config.task, T => bench::<T>(args, &config))
-}
-
-fn bench<T: NamedTask>(args: &BenchArgs, config: &Config) -> Result<(), Error> {
-    let loading = match args.split {
-        None => T::training(config, &Comm::single()),
-        Some(_) => T::evaluation(config).ok_or_else(|| {
-            Error::usage(format!(
-                "--split times batches of one size; a {} evaluates images of their own sizes",
-                config.task
-            ))
-        })?,
-    };
-    let splits = T::splits(config)?;
-    let split = match args.split {
-        None => splits.train,
-        Some(EvalSplit::Test) => splits.test,
-        Some(EvalSplit::Val) => splits.val.ok_or_else(|| {
-            Error::failed("there are no validation images: data.val_fraction is 0")
-        })?,
-    };
-    let (workers, readers, batch_size) = (loading.workers, loading.readers, loading.batch_size);
-    let loader = Loader::new(split, loading)?;
-    let mut batches = loader.batches(0..u64::MAX);
-    for batch in batches.by_ref().take(WARM_UP) {
-        batch?;
-    }
-    let (before, cpu_before, start) = (batches.stats(), cpu_seconds(), Instant::now());
-    let (mut count, mut bad) = (0, 0);
-    while start.elapsed() < Duration::from_secs(args.seconds) {
-        match batches.next() {
-            Some(batch) => {
-                let batch = batch?;
-                sleep(Duration::from_millis(args.step_ms));
-                drop(batch);
-            }
-            None => break,
-        }
-        count += 1;
-        bad += batches.take_bad().len();
-    }
-    let (seconds, cpu) = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu_before);
-    let after = batches.stats();
-    let images = count * batch_size as u64;
-    let made = (after.images - before.images).max(1) as f64;
-    let stage_ms =
-        |stage: LoaderStage| (after.busy(stage) - before.busy(stage)).as_secs_f64() * 1e3 / made;
-    let report = LoaderReport {
-        images_per_second: images as f64 / seconds,
-        images_per_cpu_second: images as f64 / cpu.max(f64::MIN_POSITIVE),
-        batches: count,
-        images,
-        decoded: after.decoded - before.decoded,
-        seconds,
-        cpu_seconds: cpu,
-        workers,
-        readers,
-        batch_size,
-        stages_ms: LoaderStage::VARIANTS.iter().map(|&stage| (stage, stage_ms(stage))).collect(),
-        mb_per_second: (after.bytes - before.bytes) as f64 / 1e6 / seconds,
-        waited_share: (after.waited - before.waited).as_secs_f64() / seconds,
-        bad,
-        warned: after.warned - before.warned,
-        slab_mib: loader.memory() as f64 / f64::from(1 << 20),
-        peak_rss_mib: memory::peak_resident().map(|bytes| bytes as f64 / f64::from(1 << 20)),
-        bottleneck: if (after.waited - before.waited).as_secs_f64() < 0.02 * seconds {
-            "none: batches are there before they are asked for"
-        } else {
-            bottleneck(&before, &after, workers, seconds)
-        },
-    };
+    let (time, step) = (Duration::from_secs(args.seconds), Duration::from_millis(args.step_ms));
+    let report = measure(&config, args.split, time, step)?;
     if args.json { print_json(&report) } else { print(&table(&report)) }
-}
-
-/// The loader's bottleneck and the remedy.
-fn bottleneck(
-    before: &LoaderStats,
-    after: &LoaderStats,
-    workers: usize,
-    seconds: f64,
-) -> &'static str {
-    let busy = |stage: LoaderStage| (after.busy(stage) - before.busy(stage)).as_secs_f64();
-    let [read, work] =
-        [busy(LoaderStage::Read), LoaderStage::VARIANTS[1..].iter().map(|&s| busy(s)).sum()];
-    let cores = vim_data::CpuAllocation::of_this_process().cores;
-    if work < 0.7 * workers as f64 * seconds && read > work {
-        return "storage: workers wait for files; raise data.readers, stage to a local disk, or use archives or packs";
-    }
-    if workers < cores {
-        return "workers: all are busy and cores are idle; raise data.workers";
-    }
-    let most = LoaderStage::VARIANTS[1..].iter().max_by(|&&a, &&b| busy(a).total_cmp(&busy(b)));
-    match most {
-        Some(LoaderStage::Augment) => {
-            "cores: operations on pixels take most; ask for more cores per GPU"
-        }
-        Some(LoaderStage::Resize) => "cores: resizing takes most; ask for more cores per GPU",
-        Some(LoaderStage::Decode | LoaderStage::Read) | None => {
-            "cores: decoding takes most; ask for more cores per GPU, raise augment.repeats, or build with --features turbo"
-        }
-    }
 }
 
 fn table(report: &LoaderReport) -> String {
@@ -215,15 +80,4 @@ fn table(report: &LoaderReport) -> String {
         report.warned,
         report.bottleneck,
     )
-}
-
-/// Processor time of all threads of this process so far.
-fn cpu_seconds() -> f64 {
-    // Linux reports ticks of 10 ms to every process.
-    let ticks = || {
-        let text = fs::read_to_string("/proc/self/stat").ok()?;
-        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
-        Some(fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?)
-    };
-    ticks().unwrap_or(f64::NAN) / 100.0
 }

@@ -9,15 +9,15 @@ use vim_data::{
     ScanReport, Sides, SourceError, Sources, Stage, VerifyOptions, VerifyReport, open_coco,
     open_images, open_pairs, remove_abandoned,
 };
+use vim_engine::Error;
+use vim_engine::config::{Config, ConfigError};
+use vim_engine::output::bar::ImageBar;
+use vim_engine::output::{check_apart, print, print_json};
 use vim_run::printable;
 use vim_run::signals::{Interrupted, StopRequest};
 
 use super::labels::labels_text;
 use crate::args::Overrides;
-use crate::config::{Config, ConfigError};
-use crate::error::Error;
-use crate::output::bar::ImageBar;
-use crate::output::{check_apart, print, print_json};
 
 /// Count images and classes, and list odd files, by reading the header of every file.
 #[derive(Debug, Args)]

@@ -6,8 +6,7 @@ mod labels;
 mod show;
 
 use clap::Subcommand;
-
-use crate::error::Error;
+use vim_engine::Error;
 
 const EXAMPLES: &str = "\
 Examples:

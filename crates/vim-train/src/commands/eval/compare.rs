@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Serialize;
 use vim_data::{InputKind, read_input};
+use vim_engine::Error;
+use vim_engine::output::{check_free, check_no_input, columns, csv, print, print_json};
 use vim_run::storage::{Disk, replace};
 use vim_sweep::predictions::{Counts, Predictions, check_alike};
-
-use crate::error::Error;
-use crate::output::{check_free, check_no_input, columns, csv, print, print_json};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,37 +1,24 @@
 //! `vim-train eval`.
 
-mod coco;
 mod compare;
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
-use vim_comm::Comm;
-use vim_data::BadRule;
+use vim_engine::Error;
+use vim_engine::config::{Config, config_inputs, is_embedded};
+use vim_engine::output::{check_free, check_no_input, confusion};
+use vim_engine::run_folder::{as_recorded, with_parts};
+use vim_engine::task::EvalSplit;
+use vim_engine::task::named::EvalOptions;
+use vim_engine::weights::place::Place;
+use vim_engine::work::coco;
+use vim_engine::work::evaluate::{Evaluate, evaluate};
 use vim_run::CONFIG;
-use vim_run::checkpoint::{Selection, Weights};
-use vim_run::signals::{Interrupted, StopRequest};
+use vim_run::checkpoint::Selection;
 
 use crate::args::{DeviceArg, Overrides, count};
 use crate::commands::import::TakeArgs;
-use crate::config::{Config, RecordedPaths, config_inputs, is_embedded};
-use crate::device;
-use crate::device::threads;
-use crate::error::Error;
-use crate::output::bar::Bar;
-use crate::output::{check_free, check_no_input, confusion, print, print_json};
-use crate::run_folder::with_parts;
-use crate::task::EvalSplit;
-use crate::task::backends::{self, Work};
-use crate::task::classes::as_trained;
-use crate::task::kinds::with_task;
-use crate::task::known::check_split;
-use crate::task::named::{EvalOptions, Evaluating, NamedTask, Report as _, check_flags};
-use crate::weights::place::Place;
-use crate::weights::provenance::{Remarks, Use};
-use crate::weights::record::{Recorded, RecordedData};
-use crate::weights::source::WeightsSource;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -86,13 +73,50 @@ pub(crate) struct EvalArgs {
     #[command(flatten)]
     take: TakeArgs,
     #[command(flatten)]
-    options: EvalOptions,
+    options: FileArgs,
     /// Write over these files if they are there.
     #[arg(long)]
     force: bool,
     /// Print the result on stdout as JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// What `eval` does and writes beside its scores.
+#[derive(Debug, Args)]
+struct FileArgs {
+    /// Write what the model says of each image to this file, as CSV.
+    #[arg(long, value_name = "FILE")]
+    predictions: Option<PathBuf>,
+    /// Write the scores of each class to this file, as CSV.
+    #[arg(long, value_name = "FILE")]
+    per_class: Option<PathBuf>,
+    /// Write which classes are taken for which to this file, as a table (.csv) or a figure (.svg).
+    #[arg(long, value_name = "FILE")]
+    confusion: Option<PathBuf>,
+    /// Segmentation only: see each image at six sizes and mirrored, and average the probabilities.
+    #[arg(long)]
+    multi_scale: bool,
+    /// Detection only: write the detections to this file, as COCO's evaluation takes them.
+    #[arg(long, value_name = "FILE.json")]
+    detections: Option<PathBuf>,
+    /// Detection only: write the annotations of the same images to this file, likewise.
+    #[arg(long, value_name = "FILE.json")]
+    annotations: Option<PathBuf>,
+}
+
+impl FileArgs {
+    fn options(&self) -> EvalOptions {
+        let Self { predictions, per_class, confusion, multi_scale, detections, annotations } = self;
+        EvalOptions {
+            predictions: predictions.clone(),
+            per_class: per_class.clone(),
+            confusion: confusion.clone(),
+            multi_scale: *multi_scale,
+            detections: detections.clone(),
+            annotations: annotations.clone(),
+        }
+    }
 }
 
 /// Evaluate a checkpoint of a run, or compare two by their predictions.
@@ -118,7 +142,8 @@ pub(crate) fn run(args: &EvalCommandArgs) -> Result<(), Error> {
         (None, _, Some([annotations, detections])) => {
             check_free_all(evaluation)?;
             check_no_inputs(evaluation, &[annotations.clone(), detections.clone()])?;
-            coco::run(evaluation, annotations, detections)
+            let per_class = evaluation.options.per_class.as_deref();
+            coco::compare(annotations, detections, per_class, evaluation.json)
         }
         (None, Some(config), _) => evaluate_checkpoint(config, evaluation),
         (None, None, _) => Err(Error::internal("the parser let a missing argument pass")),
@@ -127,13 +152,13 @@ pub(crate) fn run(args: &EvalCommandArgs) -> Result<(), Error> {
 
 /// Checks that the files to be written may be.
 fn check_free_all(args: &EvalArgs) -> Result<(), Error> {
-    args.options.files().try_for_each(|path| check_free(path, args.force))
+    args.options.options().files().try_for_each(|path| check_free(path, args.force))
 }
 
 /// Checks that none of the files to be written is read, too.
 fn check_no_inputs(args: &EvalArgs, read: &[PathBuf]) -> Result<(), Error> {
-    let mut files = args.options.files();
-    files.try_for_each(|path| check_no_input(path, read.iter().map(PathBuf::as_path)))
+    let options = args.options.options();
+    options.files().try_for_each(|path| check_no_input(path, read.iter().map(PathBuf::as_path)))
 }
 
 fn evaluate_checkpoint(path: &Path, args: &EvalArgs) -> Result<(), Error> {
@@ -147,113 +172,22 @@ fn evaluate_checkpoint(path: &Path, args: &EvalArgs) -> Result<(), Error> {
     let own = config_inputs(&own);
     let read = weights.inputs().into_iter().chain(config.data_inputs()).chain(own);
     check_no_inputs(args, &read.collect::<Vec<_>>())?;
-    with_task!(subject.config.task, T => evaluate::<T>(args, subject))
-}
-
-/// What `--json` prints.
-#[derive(Serialize)]
-struct EvalReport<'a, R> {
-    checkpoint: &'a str,
-    weights: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    step: Option<u64>,
-    split: &'static str,
-    #[serde(flatten)]
-    report: &'a R,
-    #[serde(flatten)]
-    remarks: &'a Remarks,
-}
-
-fn evaluate<T: NamedTask>(args: &EvalArgs, subject: Subject) -> Result<(), Error> {
-    check_flags::<T>(&args.options.given())?;
-    let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
     let Subject { config, weights } = subject;
-    threads::start(config.devices.threads)?;
-    let chosen = device::choose(&config.devices)?;
-    backends::check(config.task, Work::Eval, &chosen)?;
-    let source = WeightsSource::open(&weights, args.take.section())?;
-    let options = args.take.options();
-    let (splits, note) = as_trained(T::splits(&config)?, &source, options.head)?;
-    let now = Recorded::of_run(&config, &[], RecordedData::of(&config.data, &splits));
-    let held_out = args.split == EvalSplit::Val || splits.test_fraction > 0.0;
-    let what = Use::Evaluate { held_out };
-    let mut remarks = source.check_use(&now, what, &args.take.allowed())?;
-    remarks.assumed.extend(note);
-    let classes = splits.train.num_classes();
-    let split = match args.split {
-        EvalSplit::Test => splits.test,
-        EvalSplit::Val => splits.val.ok_or_else(no_validation)?,
-    };
-    remarks.classes_without_images = split.empty_classes();
-    let what = if args.split == EvalSplit::Val { "validation images" } else { "test images" };
-    let rule = BadRule::Test(config.data.bad_test);
-    for note in check_split(&split, what, rule, &config, &Comm::single())? {
-        eprintln!("note: {note}");
-    }
-    let described = source.described::<T::Heads>(Some(&config), Some(classes))?;
-    let (model, loaded) = source.model(&described, &chosen.device, options)?;
-    source.say_notes(&loaded, options);
-    stop.defer();
-    let bar = Bar::of_images(split.len(), args.split.name());
-    let evaluated = T::report(
-        model,
-        &Evaluating {
-            config: &config,
-            split: &split,
-            batch: args.batch,
-            multi_scale: args.options.multi_scale,
-            device: &chosen.device,
-            comm: &Comm::single(),
-            stop: &stop,
-            advance: &|images| bar.advance(images),
-        },
-    )?;
-    drop(bar);
-    let Some(report) = evaluated else {
-        let stop = stop.get().expect("invariant: only a request to stop ends an evaluation early");
-        return Err(Interrupted { stop }.into());
-    };
-    let (name, WeightsSource { name: checkpoint, weights, step, .. }) =
-        (args.split.name(), &source);
-    let title = format!("{checkpoint}, {name}, {} images", report.images());
-    report.write(&split, &args.options, &title)?;
-    if args.json {
-        let (weights, step) = (weights.name(), *step);
-        let (split, report, remarks) = (name, &report, &remarks);
-        return print_json(&EvalReport { checkpoint, weights, step, split, report, remarks });
-    }
-    let step = step.map_or_else(String::new, |step| format!(" (step {step})"));
-    let average = match weights {
-        Weights::Model => "",
-        Weights::Ema => ", moving average of the weights",
-    };
-    print(&format!("checkpoint {checkpoint}{step}{average}"))?;
-    let mut lines = report.lines(name);
-    // The last such line has the score that counts.
-    if let Some(result) = lines.iter_mut().rfind(|line| line.starts_with(name)) {
-        result.push_str(&remarks.suffix());
-    }
-    lines.iter().try_for_each(|line| print(line))
-}
-
-/// There is nothing to evaluate on.
-fn no_validation() -> Error {
-    Error::failed(
-        "there are no validation images: hold some out by data.val_fraction, or use --split test",
-    )
+    evaluate(Evaluate {
+        config,
+        weights,
+        split: args.split,
+        batch: args.batch,
+        take: args.take.take(),
+        options: args.options.options(),
+        json: args.json,
+    })
 }
 
 /// What is evaluated.
 struct Subject {
     config: Config,
     weights: Place,
-}
-
-/// The configuration in `file`; where a run recorded it and its data are elsewhere, that is said.
-fn as_recorded(file: &Path, sets: &[String]) -> Result<Config, Error> {
-    let config = Config::load(file, sets)?;
-    RecordedPaths::moved(file, &config)?.iter().for_each(|line| eprintln!("note: {line}"));
-    Ok(config)
 }
 
 /// The configuration in the file at `path`, or recorded in the run that `path` names.

@@ -6,18 +6,17 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use vim_engine::Error;
+use vim_engine::output::summary::{duration, rate};
+use vim_engine::output::{columns, print, print_json};
+use vim_engine::task::kinds::{SCORES, scores_beside};
+use vim_engine::train::history::Evaluated;
+use vim_engine::work::runs::{Run, steps};
 use vim_run::metrics::ScoreKind;
 
-use super::list::steps;
 use super::plot::PlotArgs;
-use super::run::Run;
 use super::show::plain;
 use super::{RootArg, Status, UNKNOWN, one, score_label};
-use crate::error::Error;
-use crate::output::summary::{duration, rate};
-use crate::output::{columns, print, print_json};
-use crate::task::kinds::{SCORES, scores_beside};
-use crate::train::history::Evaluated;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use vim_engine::Error;
+use vim_engine::output::summary::duration;
+use vim_engine::output::{columns, print, print_json, terminal_width};
+use vim_engine::work::runs::{RunRow, steps};
 
-use super::run::RunRow;
 use super::{Status, UNKNOWN, all, score_label};
-use crate::error::Error;
-use crate::output::summary::duration;
-use crate::output::{columns, print, print_json, terminal_width};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -187,16 +187,10 @@ fn table(rows: &[RunRow], width: usize) -> (String, Vec<&'static str>) {
     (text, left_out)
 }
 
-/// `12/24`, as far as known.
-pub(crate) fn steps(done: Option<u64>, total: Option<u64>) -> String {
-    let number = |steps: Option<u64>| steps.map_or_else(|| UNKNOWN.to_owned(), |n| n.to_string());
-    format!("{}/{}", number(done), number(total))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::runs::run::Run;
+    use vim_engine::work::runs::Run;
 
     #[test]
     fn a_narrow_terminal_gets_fewer_columns_and_no_broken_row() {

@@ -5,27 +5,23 @@
 mod compare;
 mod list;
 mod plot;
-mod run;
 mod show;
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use clap::{Args, Subcommand};
+use vim_engine::Error;
+use vim_engine::run_folder::holds_run;
+use vim_engine::task::kinds::PRIMARY;
+use vim_engine::weights::place::Place;
+use vim_engine::work::runs::{Run, RunRow, Status};
 use vim_run::MAX_DEPTH;
 use vim_run::metrics::ScoreKind;
 use vim_sweep::PLAN;
 
-use crate::error::Error;
-use crate::run_folder::holds_run;
-use crate::task::kinds::PRIMARY;
-use crate::weights::place::Place;
-
-pub(crate) use crate::train::history::Evaluated;
 pub(crate) use compare::{CompareArgs, run as compare};
-pub(crate) use list::{ListArgs, run as list, steps};
-use run::RunRow;
-pub(crate) use run::{Run, Status};
+pub(crate) use list::{ListArgs, run as list};
 
 const EXAMPLES: &str = "\
 Examples:

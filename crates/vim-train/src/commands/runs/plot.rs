@@ -4,17 +4,16 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use vim_chart::{LineChart, Marks, Scale, Series, SeriesStyle, document, legend, rounded, text};
+use vim_engine::Error;
+use vim_engine::output::sparkline::thinned;
+use vim_engine::output::{OutputError, check_free, check_no_input};
+use vim_engine::task::EvalSplit;
+use vim_engine::task::kinds::PRIMARY;
+use vim_engine::weights::place::Place;
+use vim_engine::work::runs::Run;
 use vim_run::checkpoint::Selection;
 use vim_run::metrics::ScoreKind;
 use vim_run::storage::{Disk, replace};
-
-use super::run::Run;
-use crate::error::Error;
-use crate::output::sparkline::thinned;
-use crate::output::{OutputError, check_free, check_no_input};
-use crate::task::EvalSplit;
-use crate::task::kinds::PRIMARY;
-use crate::weights::place::Place;
 
 /// A figure of curves.
 #[derive(Debug, Args)]

@@ -7,19 +7,18 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use vim_engine::Error;
+use vim_engine::output::summary::{bytes, duration, rate};
+use vim_engine::output::{print, print_json};
+use vim_engine::task::kinds::SCORES;
+use vim_engine::train::history::Evaluated;
+use vim_engine::work::runs::{Run, steps};
 use vim_run::checkpoint::best_step;
 use vim_run::metrics::ScoreKind;
 use vim_run::{checkpoints_in, fitted, printable};
 
-use super::list::steps;
 use super::plot::PlotArgs;
-use super::run::Run;
 use super::{RootArg, one};
-use crate::error::Error;
-use crate::output::summary::{bytes, duration, rate};
-use crate::output::{print, print_json};
-use crate::task::kinds::SCORES;
-use crate::train::history::Evaluated;
 
 const EXAMPLES: &str = "\
 Examples:

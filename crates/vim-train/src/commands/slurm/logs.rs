@@ -7,14 +7,16 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use vim_engine::Error;
+use vim_engine::work::slurm::names::{self, Submitted};
+use vim_engine::work::slurm::words::output_of_task;
+use vim_engine::work::sweep::folder::log_of;
+use vim_engine::work::sweep::packs::Tasks;
+use vim_engine::work::sweep::run_name;
 use vim_slurm::submissions::FOLDER;
 use vim_slurm::{Client, JobId};
 
 use super::TaskArg;
-use super::names::{self, Submitted};
-use super::words::output_of_task;
-use crate::commands::sweep::{Tasks, log_of, run_name};
-use crate::error::Error;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use clap::Args;
+use vim_engine::Error;
+use vim_engine::output::print;
+use vim_engine::train::job_attempt::gone_on;
+use vim_engine::work::slurm::names::{self, Submitted};
 use vim_run::rfc3339;
 use vim_slurm::submissions::{self, Submission};
 use vim_slurm::{Client, JobId, SlurmError};
 
 use super::TaskArg;
-use super::names::{self, Submitted};
-use crate::error::Error;
-use crate::output::print;
-use crate::train::job_attempt::gone_on;
 
 const REQUEUE_EXAMPLES: &str = "\
 Examples:

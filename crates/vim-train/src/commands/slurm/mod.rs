@@ -2,18 +2,15 @@
 
 mod logs;
 mod manage;
-mod names;
-pub(super) mod request;
 mod status;
 mod submit;
-pub(super) mod words;
 
 use clap::{Args, Subcommand};
+use vim_engine::Error;
+use vim_engine::config::{ConfigError, Loaded, Origin, Problem};
 use vim_slurm::{Site, SlurmError};
 
 use crate::commands::runs::RootArg;
-use crate::config::{ConfigError, Loaded, Origin, Problem};
-use crate::error::Error;
 
 const EXAMPLES: &str = "\
 Examples:

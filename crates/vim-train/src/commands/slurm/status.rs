@@ -8,18 +8,20 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
+use vim_engine::Error;
+use vim_engine::output::{as_shown, columns, print, print_json};
+use vim_engine::run_folder::holds_run;
+use vim_engine::work::runs::{Run, Status};
+use vim_engine::work::slurm::names::{self, Submitted};
+use vim_engine::work::slurm::words::{last_words, output_of_task};
+use vim_engine::work::sweep::folder::{SweepProgress, progress};
+use vim_engine::work::sweep::run_name;
 use vim_run::printable;
 use vim_slurm::{Client, Job, JobId};
 
 use super::TaskArg;
 use super::logs::Output;
-use super::names::{self, Submitted};
-use super::words::{last_words, output_of_task};
-use crate::commands::runs::{Run, Status, steps};
-use crate::commands::sweep::{SweepProgress, progress, run_name};
-use crate::error::Error;
-use crate::output::{as_shown, columns, print, print_json};
-use crate::run_folder::holds_run;
+use crate::commands::runs::steps;
 
 const EXAMPLES: &str = "\
 Examples:

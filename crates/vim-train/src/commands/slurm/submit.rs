@@ -7,19 +7,19 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde_json::json;
+use vim_engine::Error;
+use vim_engine::config::{Config, Loaded};
+use vim_engine::output::{print, print_json};
+use vim_engine::run_folder::{can_go_on, check_nameable};
+use vim_engine::work::slurm::names::JobError;
+use vim_engine::work::slurm::request::{check_build, say_warnings, site_and_request};
+use vim_engine::work::training::preflight;
 use vim_run::{rfc3339, write_file};
 use vim_slurm::submissions::{self, FOLDER, Submission};
 use vim_slurm::{BatchScript, Client, CommandWord, JobId, JobState, Site, SlurmConfig, SlurmError};
 
-use super::names::JobError;
 use super::placed;
 use crate::args::Overrides;
-use crate::commands::slurm::request::{check_build, say_warnings, site_and_request};
-use crate::commands::train::preflight;
-use crate::config::{Config, Loaded};
-use crate::error::Error;
-use crate::output::{print, print_json};
-use crate::run_folder::{can_go_on, check_nameable};
 
 const EXAMPLES: &str = "\
 Examples:

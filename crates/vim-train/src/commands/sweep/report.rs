@@ -5,6 +5,16 @@ use std::time::{Duration, SystemTime};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use strum::VariantArray;
+use vim_engine::Error;
+use vim_engine::output::summary::{counted, duration};
+use vim_engine::output::{columns, print, print_json, say};
+use vim_engine::program;
+use vim_engine::run_folder::is_free;
+use vim_engine::task::kinds::{SCORES, scores_of};
+use vim_engine::work::runs::steps;
+use vim_engine::work::sweep::SweepRunError;
+use vim_engine::work::sweep::differences::{PREDICT, SCORE, find, find_classes, is_of, thumbnails};
+use vim_engine::work::sweep::folder::{Sweep, outcomes_with_jobs, write_file};
 use vim_kernels::Discretization;
 use vim_run::{host_name, printable, rfc3339};
 use vim_sweep::classes::{ClassDifferences, classes_csv};
@@ -15,15 +25,7 @@ use vim_sweep::{
     detectable_legend, head, markdown, report, rows, verdict,
 };
 
-use super::differences::{PREDICT, SCORE, find, find_classes, is_of, thumbnails};
-use super::folder::{Sweep, outcomes_with_jobs, write_file};
-use super::{SweepRunError, WhichArgs};
-use crate::commands::runs::steps;
-use crate::error::Error;
-use crate::output::summary::{counted, duration};
-use crate::output::{columns, print, print_json, say};
-use crate::run_folder::is_free;
-use crate::task::kinds::{SCORES, scores_of};
+use super::WhichArgs;
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
@@ -45,7 +47,7 @@ pub(crate) struct StatusArgs {
 }
 
 pub(super) fn status(args: &StatusArgs) -> Result<(), Error> {
-    let sweep = Sweep::find(&args.which)?;
+    let sweep = Sweep::find(&args.which.which())?;
     let outcomes = outcomes_with_jobs(&sweep);
     let metric = Metric::parse(&sweep.origins.sweep.report.metric, &SCORES)?;
     let last = |run: &RunOutcome| metric.value(run, Pick::Last);
@@ -169,7 +171,7 @@ pub(crate) enum PickArg {
 }
 
 pub(super) fn summarize(args: &SummarizeArgs) -> Result<(), Error> {
-    let sweep = Sweep::find(&args.which)?;
+    let sweep = Sweep::find(&args.which.which())?;
     let outcomes = outcomes_with_jobs(&sweep);
     let asked = asked(&sweep, &outcomes, args)?;
     let scores = scores_of(|kind| outcomes.iter().any(|run| is_of(run, kind)));
@@ -278,7 +280,7 @@ fn page(
 ) -> String {
     let methods = Discretization::VARIANTS.iter().map(ToString::to_string);
     let origins = &sweep.origins;
-    let commit = option_env!("VIM_TRAIN_COMMIT").unwrap_or("not known");
+    let commit = program::commit().unwrap_or("not known");
     report::html(&Page {
         name: &origins.sweep.name,
         summary,
@@ -302,7 +304,7 @@ fn page(
             planned: origins.planned.clone(),
             made: rfc3339(SystemTime::now()),
             host: host_name(),
-            version: format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
+            version: format!("{} ({commit})", program::VERSION),
         },
     })
 }

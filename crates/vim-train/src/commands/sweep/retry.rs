@@ -1,14 +1,16 @@
 //! `vim-train sweep retry`.
 
 use clap::Args;
+use vim_engine::Error;
+use vim_engine::work::sweep::SweepRunError;
+use vim_engine::work::sweep::folder::{Sweep, outcomes_with_jobs};
+use vim_engine::work::sweep::local;
 use vim_slurm::JobId;
 use vim_slurm::submissions;
 use vim_sweep::{PlannedRun, RunOutcome, RunState};
 
-use super::folder::{Sweep, outcomes_with_jobs};
-use super::local::{self, LocalArgs};
-use super::{SweepRunError, WhichArgs, submit};
-use crate::error::Error;
+use super::local::LocalArgs;
+use super::{WhichArgs, submit};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -60,7 +62,7 @@ pub(crate) struct RetryArgs {
 }
 
 pub(super) fn run(args: &RetryArgs) -> Result<(), Error> {
-    let sweep = Sweep::find(&args.which)?;
+    let sweep = Sweep::find(&args.which.which())?;
     let chosen = chosen(&sweep, args)?;
     if chosen.is_empty() {
         let folder = sweep.folder.display();
@@ -81,7 +83,7 @@ pub(super) fn run(args: &RetryArgs) -> Result<(), Error> {
     }
     let entries: Vec<&PlannedRun> =
         chosen.iter().map(|run| &sweep.plan.entries[run.index]).collect();
-    local::train(&sweep, &entries, &args.local, "run")
+    local::train(&sweep, &entries, &args.local.options(), "run")
 }
 
 impl RetryArgs {

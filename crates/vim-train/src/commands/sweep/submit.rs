@@ -7,21 +7,21 @@ use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::json;
+use vim_engine::Error;
+use vim_engine::config::Loaded;
+use vim_engine::output::{print, print_json};
+use vim_engine::run_folder::check_nameable;
+use vim_engine::work::slurm::request::{check_build, say_warnings};
+use vim_engine::work::sweep::folder::{Sweep, outcomes_with_jobs};
+use vim_engine::work::sweep::packs::{self, Array};
+use vim_engine::work::sweep::plan::find_or_plan;
+use vim_engine::work::training::preflight;
 use vim_run::rfc3339;
 use vim_slurm::submissions::{self, FOLDER, Submission};
 use vim_slurm::{BatchScript, Client, CommandWord, JobRequest, SlurmConfig};
 use vim_sweep::{RunOutcome, RunState};
 
 use super::WhichArgs;
-use super::folder::{Sweep, outcomes_with_jobs};
-use super::packs::{self, Array};
-use super::plan::find_or_plan;
-use crate::commands::slurm::request::{check_build, say_warnings};
-use crate::commands::train::preflight;
-use crate::config::Loaded;
-use crate::error::Error;
-use crate::output::{print, print_json};
-use crate::run_folder::check_nameable;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,7 +51,7 @@ pub(crate) struct SubmitArgs {
 }
 
 pub(super) fn run(args: &SubmitArgs) -> Result<(), Error> {
-    let sweep = find_or_plan(&args.which)?;
+    let sweep = find_or_plan(&args.which.which())?;
     let chosen: Vec<RunOutcome> = outcomes_with_jobs(&sweep)
         .into_iter()
         .filter(|run| matches!(run.state, RunState::Missing | RunState::Interrupted))
@@ -115,36 +115,43 @@ pub(super) fn submit(
         }
         return usable;
     }
-    let mut submitted = Vec::new();
-    for (array, script, path) in scripts {
-        // Written first: the tasks read it.
-        array.write_lists(&path)?;
-        let job = client.submit(&script, &path)?;
-        let array = script.array.as_ref().map(ToString::to_string);
-        let submission = Submission {
-            job,
-            array,
-            submitted: rfc3339(SystemTime::now()),
-            script: path,
-            output: Some(script.output.into()),
-        };
-        // Record each submission at once, in case the next one fails.
-        submissions::append(&folder, &submission)
-            .map_err(Error::io("write", submissions::path(&folder)))?;
-        let tasks = submission.array.as_deref().unwrap_or_default();
-        // As `0-3%2`.
-        let tasks = match tasks.split_once('%') {
-            Some((tasks, most)) => format!("{tasks}, {most} at a time"),
-            None => tasks.to_owned(),
-        };
-        eprintln!("submitted {} as job {job}, tasks {tasks}", folder.display());
-        submitted.push(submission);
-    }
+    let submitted = scripts.into_iter().map(|script| send(&client, &folder, script));
+    let submitted = submitted.collect::<Result<Vec<_>, _>>()?;
     if json {
         return print_json(&json!({ "folder": folder, "submissions": submitted }));
     }
     let numbers: Vec<String> = submitted.iter().map(|known| known.job.to_string()).collect();
     print(&numbers.join("\n"))
+}
+
+/// Submits an array from the sweep's `folder`, and records it there.
+fn send(
+    client: &Client,
+    folder: &Path,
+    (array, script, path): (Array, BatchScript, PathBuf),
+) -> Result<Submission, Error> {
+    // Written first: the tasks read it.
+    array.write_lists(&path)?;
+    let job = client.submit(&script, &path)?;
+    let array = script.array.as_ref().map(ToString::to_string);
+    let submission = Submission {
+        job,
+        array,
+        submitted: rfc3339(SystemTime::now()),
+        script: path,
+        output: Some(script.output.into()),
+    };
+    // Record each submission at once, in case the next one fails.
+    submissions::append(folder, &submission)
+        .map_err(Error::io("write", submissions::path(folder)))?;
+    let tasks = submission.array.as_deref().unwrap_or_default();
+    // As `0-3%2`.
+    let tasks = match tasks.split_once('%') {
+        Some((tasks, most)) => format!("{tasks}, {most} at a time"),
+        None => tasks.to_owned(),
+    };
+    eprintln!("submitted {} as job {job}, tasks {tasks}", folder.display());
+    Ok(submission)
 }
 
 /// One array within the cluster's limit, and the path of its script.

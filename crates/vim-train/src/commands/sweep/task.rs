@@ -8,14 +8,14 @@ use std::thread;
 use clap::{Args, Command, FromArgMatches};
 use rustix::process::{Signal, getpid, kill_process};
 use vim_data::CpuAllocation;
+use vim_engine::Error;
+use vim_engine::run_folder::check_nameable;
+use vim_engine::work::sweep::SweepRunError;
+use vim_engine::work::sweep::folder::Sweep;
+use vim_engine::work::sweep::local::train_pack;
 use vim_run::{CONFIG, EXIT, ExitRecord, RunError, write_exit_in};
 
-use super::folder::Sweep;
-use super::{SweepRunError, packs};
-use crate::commands::train;
-use crate::error::Error;
-use crate::run_folder::check_nameable;
-use crate::train::TrainArgs;
+use crate::commands::train::{self, TrainArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,7 +52,7 @@ pub(super) fn run(args: &TaskArgs) -> Result<(), Error> {
     let sweep = Sweep::open(&args.folder)?;
     if let Some(lists) = &args.pack {
         check_nameable(&sweep.folder)?;
-        return packs::train(&sweep, lists, args.index);
+        return train_pack(&sweep, lists, args.index);
     }
     let entry = sweep.plan.entries.get(args.index).ok_or_else(|| SweepRunError::NoEntry {
         folder: args.folder.clone(),

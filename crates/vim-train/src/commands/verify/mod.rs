@@ -3,7 +3,6 @@
 mod summary;
 mod table;
 
-use std::any::Any;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Instant;
@@ -11,13 +10,16 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use strum::VariantArray;
+use vim_engine::Error;
+use vim_engine::device;
+use vim_engine::device::{DeviceError, DeviceName, threads};
+use vim_engine::fatal::explain;
+use vim_engine::output::{print, print_json};
+use vim_engine::program;
+use vim_engine::work::methods;
 use vim_kernels::{Discretization, Implementation};
 use vim_verify::{Context, Dtype, Outcome, all_checks};
 
-use crate::device::{DeviceError, DeviceName, threads};
-use crate::error::Error;
-use crate::output::{print, print_json};
-use crate::{device, fatal};
 use summary::Summary;
 
 const EXAMPLES: &str = "\
@@ -154,12 +156,6 @@ pub(crate) fn implementation(name: &str) -> Result<Implementation, String> {
     }
 }
 
-/// The selected methods in the order of definition, without duplicates; all if none is named.
-pub(crate) fn methods(asked: &[Discretization]) -> Vec<Discretization> {
-    let wanted = |method: &&Discretization| asked.is_empty() || asked.contains(method);
-    Discretization::VARIANTS.iter().filter(wanted).copied().collect()
-}
-
 fn positive(text: &str) -> Result<f64, String> {
     let factor: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
     if factor > 0.0 && factor.is_finite() { Ok(factor) } else { Err("must be above 0".into()) }
@@ -179,11 +175,6 @@ struct VerifyReport<'a> {
     seconds: f64,
     summary: Summary,
     checks: &'a [Outcome],
-}
-
-/// The error of a check's panic, in one line.
-pub(crate) fn explain(panic: &(dyn Any + Send)) -> String {
-    fatal::error_of(panic).to_string()
 }
 
 /// Checks the device and prints the findings. The command fails if a check failed or nothing could
@@ -241,8 +232,8 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Error> {
     if args.json {
         print_json(&VerifyReport {
             command: "verify",
-            version: env!("CARGO_PKG_VERSION"),
-            commit: option_env!("VIM_TRAIN_COMMIT"),
+            version: program::VERSION,
+            commit: program::commit(),
             device: &chosen.name,
             hardware,
             quick: args.quick,
@@ -259,16 +250,21 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Error> {
     if summary.passed {
         return Ok(());
     }
+    Err(failed(&summary, &outcomes, &chosen.name))
+}
+
+/// The error of checks that failed on `device`.
+fn failed(summary: &Summary, outcomes: &[Outcome], device: &str) -> Error {
     let names = outcomes.iter().filter(|outcome| outcome.failed());
     let names: Vec<&str> = names.map(|outcome| outcome.name.as_str()).take(3).collect();
     let more = if summary.failed > names.len() { ", …" } else { "" };
-    Err(Error::failed(format!(
+    Error::failed(format!(
         "{} of {} checks failed on {}: {}{more}",
         summary.failed,
         summary.checks,
-        chosen.name,
+        device,
         names.join(", ")
-    )))
+    ))
 }
 
 #[cfg(test)]
@@ -327,10 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_come_once_and_in_order() {
-        use Discretization::{Rk4, Zoh};
-        assert_eq!(methods(&[Rk4, Zoh, Rk4]), [Zoh, Rk4]);
-        assert_eq!(methods(&[]), Discretization::VARIANTS);
+    fn methods_are_named() {
         assert!(method("euler").is_err_and(|text| text.contains("zoh, foh")));
     }
 }

@@ -61,7 +61,10 @@ mod tests {
     use burn::tensor::Device;
     use vim_verify::{Context, Row, Verdict, all_checks};
 
-    use super::super::{DtypeChoice, explain, methods};
+    use vim_engine::fatal::explain;
+    use vim_engine::work::methods;
+
+    use super::super::DtypeChoice;
     use super::*;
 
     fn context() -> Context {

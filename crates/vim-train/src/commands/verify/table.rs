@@ -1,9 +1,9 @@
 //! Terminal output of `verify`.
 
+use vim_engine::Error;
+use vim_engine::output::print;
+use vim_engine::program;
 use vim_verify::{Outcome, Row, Subject, Verdict};
-
-use crate::error::Error;
-use crate::output::print;
 
 /// Prints outcomes as they come, one section per subject and operation.
 pub(crate) struct Table {
@@ -49,7 +49,7 @@ impl Table {
 
     pub(crate) fn head(&self, device: &str, hardware: Option<&str>) -> Result<(), Error> {
         let hardware = hardware.map_or_else(String::new, |name| format!(" ({name})"));
-        self.line(&format!("vim-train {} on {device}{hardware}", env!("CARGO_PKG_VERSION")))
+        self.line(&format!("vim-train {} on {device}{hardware}", program::VERSION))
     }
 
     pub(crate) fn outcome(&mut self, outcome: &Outcome) -> Result<(), Error> {

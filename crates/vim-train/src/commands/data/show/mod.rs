@@ -7,17 +7,16 @@ use std::path::PathBuf;
 use clap::Args;
 use vim_comm::Comm;
 use vim_data::{Loader, Pixels, contact_sheet, encode_png};
+use vim_engine::Error;
+use vim_engine::config::{Config, config_inputs};
+use vim_engine::output::{OutputError, check_apart, check_free, check_no_input, print, print_json};
+use vim_engine::task::batches;
+use vim_engine::task::drawing::{Row, Shown, shown};
+use vim_engine::task::kinds::training_data;
 use vim_run::printable;
 use vim_run::storage::{Disk, replace};
 
 use crate::args::Overrides;
-use crate::config::{Config, config_inputs};
-use crate::error::Error;
-use crate::output::{OutputError, check_apart, check_free, check_no_input, print, print_json};
-use crate::task::batches;
-use crate::task::drawing::{Row, Shown, shown};
-use crate::task::kinds::with_task;
-use crate::task::named::NamedTask;
 use page::page;
 
 const EXAMPLES: &str = "\
@@ -81,9 +80,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
         .into_iter()
         .try_for_each(|file| check_no_input(file, read.iter().map(PathBuf::as_path)))?;
     let task = config.shown_task(args.objects);
-    let (splits, loading) = with_task!(task, T => {
-        (<T as NamedTask>::splits(&config)?, <T as NamedTask>::training(&config, &Comm::single()))
-    });
+    let (splits, loading) = training_data(task, &config)?;
     let parts = [Some(&splits.train), Some(&splits.test), splits.val.as_ref()];
     let roots: Vec<PathBuf> =
         parts.into_iter().flatten().flat_map(|part| part.dataset().roots()).collect();

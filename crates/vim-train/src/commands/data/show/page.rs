@@ -4,10 +4,9 @@ use std::fmt::Write;
 
 use vim_chart::escape;
 use vim_data::Pixels;
-
-use crate::error::Error;
-use crate::output::picture::data_uri;
-use crate::task::drawing::Row;
+use vim_engine::Error;
+use vim_engine::output::picture::data_uri;
+use vim_engine::task::drawing::Row;
 
 const STYLE: &str = "\
 :root { color-scheme: light dark }
