@@ -284,8 +284,8 @@ pub(crate) fn without_optional_inputs(dtype: Dtype) -> [(OracleScan, &'static st
     without_inputs(&inputs([2, 5, 6, 4], Form::Variable, 4.0, dtype), dtype)
 }
 
-/// `scan` without D, without the gate, without the bias of delta, and without softplus and the bias,
-/// with what is absent.
+/// `scan` without D, without the gate, without the bias of delta, and without softplus and the
+/// bias, with what is absent.
 #[must_use]
 pub fn without_inputs<T: Clone>(
     scan: &OracleScan<T>,

@@ -14,7 +14,7 @@ use super::segments::read_gradients;
 pub(super) struct ChunkAhead<F: Float, FB: Float, FC: Float, S: Float, V: Size> {
     pub(super) b: Array<FB>,
     pub(super) c: Array<FC>,
-    /// u and delta, where the tile has them not.
+    /// u and delta; those of the tile are copied here.
     pub(super) u: Array<F>,
     pub(super) delta: Array<F>,
     pub(super) tile: TokenTile<F>,
