@@ -133,7 +133,7 @@ fn phi_near_derivative<T: Real>(k: usize, x: T) -> T {
 /// The polynomial with `count` coefficients that interpolates `φₖ` at the Chebyshev points of
 /// [−bound, bound], by rising power: nearly the best approximation.
 #[cfg_attr(
-    not(any(test, feature = "cuda", feature = "wgpu")),
+    not(any(feature = "cuda", feature = "wgpu")),
     expect(dead_code, reason = "GPU kernels alone evaluate it")
 )]
 pub(crate) fn fitted_phi(k: usize, count: usize, bound: f64) -> Vec<f64> {
