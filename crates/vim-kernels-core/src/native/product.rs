@@ -32,8 +32,7 @@ impl<'a> Matrix<'a> {
         self.size
     }
 
-    /// Elements.
-    pub fn len(&self) -> usize {
+    pub fn elements(&self) -> usize {
         self.size[0] * self.size[1]
     }
 

@@ -22,7 +22,7 @@ const LARGE: usize = 1 << 18;
 /// `lhs · rhs` for each token, added to `out` where `accumulate`.
 fn of_tokens(lhs: Matrix<'_>, rhs: Matrix<'_>, out: &mut [f32], accumulate: bool) {
     let ([tokens, _], [_, columns]) = (lhs.size(), rhs.size());
-    if rhs.len() >= LARGE {
+    if rhs.elements() >= LARGE {
         multiply_large(lhs, rhs, out, columns, accumulate);
     } else {
         let [least, most] = BLOCK;
