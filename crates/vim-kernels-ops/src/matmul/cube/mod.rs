@@ -122,13 +122,13 @@ pub(crate) fn weight_gradient(
     out
 }
 
-/// The parts of [`weight_gradient`], `[count, parts, K·N]` dense, and these sizes.
+/// The parts of `weight_gradient`, `[count, parts, K·N]` dense, and these sizes.
 pub struct GradientParts {
     pub parts: CubeTensor,
     pub sizes: [usize; 3],
 }
 
-/// See [`weight_gradient`]: what is left to do is to add the parts.
+/// See `weight_gradient`: what is left to do is to add the parts.
 pub fn weight_gradient_parts(x: &Matrix, grad: &Matrix, precision: Precision) -> GradientParts {
     let ([t, k], [_, n]) = (x.size, grad.size);
     let count = x.count;

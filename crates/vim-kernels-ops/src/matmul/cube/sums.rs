@@ -17,7 +17,7 @@ const SHARES: usize = 8;
 /// Columns of a cube of [`add_parts_kernel`].
 const COLUMNS: usize = 32;
 
-/// Vectors of `out` that a cube of [`add_parts_in`] writes, and its units.
+/// Vectors of `out` that a cube of `add_parts_in` writes, and its units.
 pub const PARTS_CUBE: [usize; 2] = [COLUMNS, COLUMNS * SHARES];
 
 /// `out[w, i] = factor·Σ_p parts[w, p, i]` for the `cube`-th group of results: each unit adds
