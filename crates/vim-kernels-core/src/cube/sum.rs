@@ -12,7 +12,7 @@ const SHARES: usize = 32;
 /// Loads in flight per thread.
 const STEP: usize = 4;
 
-/// Columns of `[rows, columns]` that a cube of [`sum_of_column`] adds, and its units.
+/// Columns of `[rows, columns]` that a cube of `sum_of_column` adds, and its units.
 pub const ROWS_CUBE: [usize; 2] = [COLUMNS, COLUMNS * SHARES];
 
 /// The sum over the rows of a column of `partials [rows, columns]`, in each of the first units of a

@@ -96,7 +96,7 @@ pub fn column_sum(
     ColumnSum { total, at: output_index(column, table, d_inner, d_state), here }
 }
 
-/// Writes the [sums of the columns](column_sum) of `part` into `out`.
+/// Writes the sums of the columns (`column_sum`) of `part` into `out`.
 #[cube]
 pub fn add_table<F: Float>(
     part: &[f32],
