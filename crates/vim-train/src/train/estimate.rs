@@ -23,8 +23,8 @@ const STEPS: u64 = 3;
 type Timed = (usize, f64);
 
 /// Training images a second of the run of `config` on `device`, with its images as they come from
-/// the disk, by steps of at most `limit`; `None` if none ends within it, which on a GPU is one after
-/// that which compiles.
+/// the disk, by steps of at most `limit`; `None` if none ends within it, of a GPU none after that
+/// which compiles.
 ///
 /// What a step still does at the limit goes on in a thread of its own: the process should end soon.
 /// A GPU is waited for, as its driver is not to be in use when a process ends.
@@ -34,14 +34,13 @@ pub(crate) fn images_per_second<T: Task + 'static>(
     limit: Duration,
 ) -> Result<Option<f64>, Error> {
     let (sender, timed) = channel();
-    let (config, device) = (config.clone(), device.clone());
+    let (is_cpu, config, device) = (device.is_cpu(), config.clone(), device.clone());
     let work = move || {
         if let Err(error) = steps::<T>(&config, &device, limit, &sender) {
             // Who waited may be gone.
             let _ = sender.send(Err(error));
         }
     };
-    let is_cpu = device.is_cpu();
     let thread = thread::Builder::new().name("time".into()).spawn(work);
     let thread = thread.map_err(Error::io("start", "a thread"))?;
     // Opening the data may take longer, and is part of every run.

@@ -59,7 +59,14 @@ fn variables_are_filled_in_where_paths_are() {
     assert_eq!(config["run"]["name"], "$x{run.seed}", "a name is no path");
     let config = json(&["--set", "data.index_cache=${PLACE}/index"]);
     assert_eq!(config["data"]["index_cache"], "/scratch/me/index");
-    let config = json(&["--set", "data.path=$PLACE/$$x", "--set", "data.val_path=./~"]);
+    let config = json(&[
+        "--set",
+        "data.path=$PLACE/$$x",
+        "--set",
+        "data.val_path=./~",
+        "--set",
+        "data.dataset=folder",
+    ]);
     assert_eq!(config["data"]["path"], "/scratch/me/$x");
     assert_eq!(config["data"]["val_path"], "./~");
 
