@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::svg::{document, text};
+use crate::svg::{document, figure, text};
 
 /// Counts by row and column, shaded by their share of the row: the diagonal in one colour, the rest
 /// in another.
@@ -36,6 +36,19 @@ const DARK: f64 = 0.55;
 impl Matrix<'_> {
     /// The figure as a file of its own.
     pub fn draw(&self) -> String {
+        let (width, height, body) = self.elements();
+        document(width, height, self.title, &body)
+    }
+
+    /// The figure for a page of HTML, no wider than it is in a file.
+    pub fn figure(&self) -> String {
+        let (width, height, body) = self.elements();
+        let drawing = figure(width, height, self.title, &body);
+        format!(r#"<figure style="width:{width:.0}px">{drawing}</figure>"#)
+    }
+
+    /// Width, height and elements of the figure.
+    fn elements(&self) -> (f64, f64, String) {
         let Self { title, row_title, column_title, rows, columns, cells } = self;
         let is_named = rows.len().max(columns.len()) <= NAMED;
         let side = SIDE[usize::from(!is_named)];
@@ -85,7 +98,7 @@ impl Matrix<'_> {
             }
         }
         let least = LETTER * title.chars().count() as f64 + 24.0;
-        document((left + width + 24.0).max(least), top + height + 24.0, title, &body)
+        ((left + width + 24.0).max(least), top + height + 24.0, body)
     }
 }
 

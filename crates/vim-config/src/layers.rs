@@ -92,7 +92,8 @@ const MOST_FILES: usize = 256;
 pub fn read(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     if File::open(path)?.take(MOST_BYTES + 1).read_to_string(&mut text)? as u64 > MOST_BYTES {
-        return Err(io::Error::other("it is larger than 4 MiB, and so no configuration"));
+        let text = "it is larger than 4 MiB, and so no configuration";
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
     Ok(text)
 }
@@ -104,20 +105,28 @@ pub fn read(path: &Path) -> io::Result<String> {
 /// ([`expand`]). A file that is reached twice is read once, and stands where it is reached last,
 /// with all that it extends: that overrides its earlier place.
 pub fn layers(path: &Path) -> Result<Vec<Layer>, LayerError> {
+    layers_of(path, read)
+}
+
+/// As [`layers`], with the text of each file from `read`.
+pub fn layers_of(
+    path: &Path,
+    read: fn(&Path) -> io::Result<String>,
+) -> Result<Vec<Layer>, LayerError> {
     let text = read(path).map_err(|error| LayerError {
         path: path.to_owned(),
         location: None,
         problem: LayerProblem::Read(error),
     })?;
-    let mut reader = Reader::default();
+    let mut reader = Reader { read, above: Vec::new(), files: Vec::new(), orders: BTreeMap::new() };
     let order = reader.add(path, &text)?;
     let mut files: Vec<Option<Layer>> = reader.files.into_iter().map(Some).collect();
     Ok(order.into_iter().filter_map(|file| files[file].take()).collect())
 }
 
 /// Reads each file once.
-#[derive(Default)]
 struct Reader {
+    read: fn(&Path) -> io::Result<String>,
     /// The chain of files that leads to the one being read.
     above: Vec<PathBuf>,
     files: Vec<Layer>,
@@ -155,7 +164,7 @@ impl Reader {
                     return Err(wrong(LayerProblem::TooMany));
                 }
                 None => {
-                    let text = read(&base).map_err(|source| {
+                    let text = (self.read)(&base).map_err(|source| {
                         wrong(LayerProblem::Base { path: base.clone(), source })
                     })?;
                     self.add(&base, &text)?
@@ -333,8 +342,8 @@ mod tests {
         let error = failure(&files, "a.toml").to_string();
         assert!(error.contains("/dev/zero cannot be read: it is larger than 4 MiB"), "{error}");
         fs::write(files.path().join("b.toml"), "#".repeat(5 << 20)).unwrap();
-        let problem = failure(&files, "b.toml").problem;
-        assert!(matches!(problem, LayerProblem::Read(_)), "{problem}");
+        let LayerProblem::Read(error) = failure(&files, "b.toml").problem else { panic!("it is") };
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod location;
 mod names;
 mod variables;
 
-pub use layers::{EXTENDS, Layer, LayerError, LayerProblem, layers, merge, read};
+pub use layers::{EXTENDS, Layer, LayerError, LayerProblem, layers, layers_of, merge, read};
 pub use location::{Lines, Location, caret, position};
 pub use names::{hint, nearest};
-pub use variables::{ExpandError, expand, is_variable_name};
+pub use variables::{ExpandError, escape, expand, is_variable_name};

@@ -1,10 +1,13 @@
 //! The trait of all datasets, and the progress of what goes through one.
 
-use std::{collections::BTreeSet, fmt};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 
-use crate::dense::LabelRule;
+use crate::decode::{Exif, Stored};
+use crate::dense::{LabelMaps, LabelTally};
 use crate::objects::{ImageObjects, ObjectClasses, ObjectError};
 use crate::{error::DataError, statistics::Statistics};
 
@@ -60,6 +63,11 @@ pub trait Dataset: Send + Sync {
         &[]
     }
 
+    /// Whether images, and their label maps, are turned as their EXIF orientation says.
+    fn exif(&self) -> Exif {
+        Exif::default()
+    }
+
     /// How the images' label maps are to be read, if they have some.
     fn label_maps(&self) -> Option<&LabelMaps> {
         None
@@ -79,13 +87,18 @@ pub trait Dataset: Send + Sync {
     }
 
     /// What the headers of the files, the annotations and earlier verifications say of the images
-    /// before any of them is decoded. `workers` threads read the headers, once: they are kept with
-    /// the list of the files, if that can be written.
+    /// before any of them is decoded; label maps are read whole. `workers` threads do so, once:
+    /// what they see is kept with the list of the files, if that can be written.
     ///
     /// # Errors
     /// If a decoder cannot be set up.
     fn suspects(&self, _workers: usize, _watch: OnProgress<'_>) -> Result<Suspects, DataError> {
         Ok(Suspects::default())
+    }
+
+    /// The folders and archives that its files are read from.
+    fn roots(&self) -> Vec<PathBuf> {
+        Vec::new()
     }
 
     /// Where one image is, for messages and records: a path, or `archive:member`.
@@ -112,15 +125,6 @@ pub trait Dataset: Send + Sync {
     fn fingerprint_by(&self, names: &[String], label: &dyn Fn(Class) -> Class) -> Fingerprint;
 }
 
-/// The label maps of a dataset, which hold a byte for each pixel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LabelMaps {
-    /// From bytes to classes.
-    pub rule: LabelRule,
-    /// Colour of each class in pictures, red, green and blue.
-    pub colours: Vec<[u8; 3]>,
-}
-
 /// What is known of images before they are decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Suspects {
@@ -128,9 +132,56 @@ pub struct Suspects {
     pub bad: BTreeSet<usize>,
     /// Images whose pixels lie otherwise than they are to be seen, by their EXIF orientation, where
     /// that matters to what belongs to them.
-    pub turned: BTreeSet<usize>,
+    pub turned: BTreeMap<usize, Turned>,
+    /// What each label map holds, by image, `None` of one that cannot be read; empty where the
+    /// images have none, or they are not stored.
+    pub tallies: Vec<Option<LabelTally>>,
     /// What is odd about the looking itself, a line each.
     pub notes: Vec<String>,
+}
+
+/// What becomes of an image with an EXIF orientation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turned {
+    /// It is turned: what belongs to it is of its size as it is seen alone.
+    Surely,
+    /// It is turned: what belongs to it is of its size either way.
+    AsSeen,
+    /// It stays as it is stored, as [`Exif`] says: all of them, or those alone of whose size what
+    /// belongs to it is.
+    AsStored,
+}
+
+impl Suspects {
+    /// Adds what the heads of an image and of what belongs to it say; `None` if that is not known.
+    pub(crate) fn add(
+        &mut self,
+        index: usize,
+        exif: Exif,
+        parts: Option<[Stored; 2]>,
+        is_usable: impl FnOnce([[usize; 2]; 2]) -> bool,
+    ) {
+        let Some([image, other]) = parts else {
+            self.bad.insert(index);
+            return;
+        };
+        let is_turned = exif.turns(image, other);
+        let sizes = match is_turned {
+            Ok(true) => [image.seen(), other.seen()],
+            Ok(false) | Err(_) => [image.size, other.size],
+        };
+        if !is_usable(sizes) {
+            self.bad.insert(index);
+        }
+        if image.orientation != 1 {
+            let turned = match is_turned {
+                Ok(true) if image.size == other.size => Turned::AsSeen,
+                Ok(true) => Turned::Surely,
+                Ok(false) | Err(_) => Turned::AsStored,
+            };
+            self.turned.insert(index, turned);
+        }
+    }
 }
 
 /// What reading an image gives.

@@ -48,7 +48,7 @@ impl InputKind {
             Self::Image => "an image",
             Self::Annotations => "a file of annotations or detections",
             Self::Classes => "a file of classes",
-            Self::Script => "a script",
+            Self::Script => "a script or a configuration",
             Self::Record => "such a file",
         }
     }
@@ -91,7 +91,11 @@ const UNASKED: u64 = 1 << 20;
 /// # Errors
 /// As for [`read_input`], or if it is not UTF-8.
 pub fn read_text(path: &Path, kind: InputKind) -> io::Result<String> {
-    let bytes = read_input(path, kind)?;
+    text_of(read_input(path, kind)?)
+}
+
+/// The text that a file holds, without a byte order mark.
+pub(crate) fn text_of(bytes: Vec<u8>) -> io::Result<String> {
     let text = String::from_utf8(bytes).map_err(|error| {
         let text = format!("it is not UTF-8 from byte {} on", error.utf8_error().valid_up_to());
         io::Error::new(io::ErrorKind::InvalidData, text)
@@ -128,7 +132,10 @@ mod tests {
         File::create(&path).unwrap().set_len((4 << 20) + 1).unwrap();
         let error = read_input(&path, InputKind::Script).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
-        assert_eq!(error.to_string(), "it is larger than 4 MiB, the most that a script may have");
+        assert_eq!(
+            error.to_string(),
+            "it is larger than 4 MiB, the most that a script or a configuration may have"
+        );
         assert_eq!(read_input(&path, InputKind::Image).unwrap().len(), (4 << 20) + 1);
         let mut buffer = vec![7; 5];
         for length in [0, UNASKED - 1, UNASKED, UNASKED + 1, 4 << 20] {

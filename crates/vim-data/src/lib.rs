@@ -48,28 +48,31 @@ mod transforms;
 pub use classes::{ClassMatch, match_classes};
 pub use coco::{
     COCO_NUMBERS, CocoAnnotations, CocoClassScore, CocoDetections, CocoEvaluation, CocoKind,
-    CocoScores, CocoUnusable, Detection,
+    CocoScores, CocoUnusable, Detection, FEDERATED,
 };
 pub use dataset::{
-    Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Progress, Sample, Suspects,
+    Class, Dataset, Encoding, Fingerprint, OnProgress, Progress, Sample, Suspects, Turned,
 };
 pub use datasets::config::{DataConfig, HoldOut};
 pub use datasets::{
     Annotation, Cifar, Coco, DatasetKind, PUBLISHED_ARCHIVES, Pairs, PublishedArchive, Shapes,
     ShapesBackground, ShapesConfig, ShapesPart, Sources, Splits, dry_run, known_archive, open,
-    open_coco, open_images, open_in, open_pairs,
+    open_coco, open_images, open_in, open_pairs, parts_of,
 };
-pub use decode::{DecodeError, DecodeLimits, Decoded, Decoder, Header, ImageKind, JpegLibrary};
+pub use decode::{
+    DecodeError, DecodeLimits, Decoded, Decoder, Exif, Header, ImageKind, JpegLibrary,
+};
 pub use dense::{
     ClassList, ClassScore, Confusion, DensePlan, DenseRecipe, IGNORED, Inference, LONGEST_SIDE,
-    LabelMap, LabelRule, PairError, Photometric,
+    LabelMap, LabelMaps, LabelRule, LabelTally, PairError, Photometric,
 };
 pub use error::{ClassError, ClassSide, DataError, Location, SourceError, StagingError};
 pub use golden::{GoldenCount, GoldenEntry, GoldenOutcome, GoldenReport, check_golden};
 pub use input::{InputKind, read_input, read_text, without_mark};
 pub use inspect::{
-    BadRule, ClassCount, Finding, KnownImages, ScanReport, Sides, VerifyOptions, VerifyReport,
-    scan, scan_objects, scan_pairs, verify, verify_objects, verify_pairs,
+    BadRule, ClassCount, ClassPixels, Finding, KnownImages, LabelCounts, ScanReport, Sides,
+    VerifyOptions, VerifyReport, scan, scan_objects, scan_pairs, verify, verify_objects,
+    verify_pairs,
 };
 pub use loader::{
     BadSample, BadTest, BadTrain, Batch, BatchBuffer, Batches, CpuAllocation, Described, Draw,
@@ -88,6 +91,7 @@ pub use statistics::{Normalize, Statistics};
 pub use storage::EnvPaths;
 pub use storage::images::Images;
 pub use storage::index::{Facts, Verdict};
+pub use storage::layout::DataParts;
 pub use storage::pack::{PackOptions, PackReport, ShardReport, pack, remove_abandoned};
 pub use storage::staging::{Stage, Staging, StagingStatus};
 pub use transforms::filter::Filter;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use crate::decode::{DecodeError, DecodeLimits, Decoder};
+use crate::decode::{DecodeError, DecodeLimits, Decoder, Exif};
 use crate::input::{InputKind, read_input};
 use crate::{pixels::Pixels, transforms::resize::EvalTransform};
 
@@ -57,22 +57,22 @@ impl Pixels {
 }
 
 /// Reads the image at `path` at the size `[height, width]`, rows of red, green and blue, as
-/// evaluation sees it.
+/// evaluation sees it; turned as its EXIF orientation says if `exif` is to be applied.
 ///
 /// # Errors
 /// [`PictureError`] names the file.
-pub fn read_picture(path: &Path, size: [usize; 2]) -> Result<Vec<u8>, PictureError> {
-    let pixels = read_whole_picture(path)?;
+pub fn read_picture(path: &Path, size: [usize; 2], exif: Exif) -> Result<Vec<u8>, PictureError> {
+    let pixels = read_whole_picture(path, exif)?;
     let mut seen = vec![0; 3 * size[0] * size[1]];
     EvalTransform::default().apply(&pixels, size, &mut seen);
     Ok(seen)
 }
 
-/// Reads the image at `path` as it is.
+/// Reads the whole image at `path`, turned as its EXIF orientation says if `exif` is to be applied.
 ///
 /// # Errors
 /// [`PictureError`] names the file.
-pub fn read_whole_picture(path: &Path) -> Result<Pixels, PictureError> {
+pub fn read_whole_picture(path: &Path, exif: Exif) -> Result<Pixels, PictureError> {
     let decode_error = |source| PictureError::Decode { path: path.to_owned(), source };
     let bytes = read_input(path, InputKind::Image).map_err(|source| {
         if source.kind() != io::ErrorKind::FileTooLarge {
@@ -84,9 +84,12 @@ pub fn read_whole_picture(path: &Path) -> Result<Pixels, PictureError> {
     })?;
     let mut pixels = Pixels::default();
     // A file whose damage Pillow accepts is shown as far as it decodes.
-    let _ = Decoder::new(DecodeLimits::default())
-        .and_then(|mut decoder| decoder.decode(&bytes, &mut pixels))
-        .map_err(decode_error)?;
+    let decoder = Decoder::new(DecodeLimits::default()).map_err(decode_error);
+    let mut decoder = decoder?;
+    let _ = decoder.decode(&bytes, &mut pixels).map_err(decode_error)?;
+    if exif == Exif::Apply {
+        pixels.turn(decoder.stored(&bytes, [pixels.height, pixels.width]).orientation);
+    }
     Ok(pixels)
 }
 
@@ -157,12 +160,13 @@ mod tests {
         for (path, bytes) in
             [(path.as_path(), 3_usize << 30), (Path::new("/dev/zero"), (256 << 20) + 1)]
         {
-            let error = read_whole_picture(path).unwrap_err();
+            let error = read_whole_picture(path, Exif::Ignore).unwrap_err();
             let PictureError::Decode { source, .. } = error else { panic!("{error}") };
             let said = source.to_string();
             assert!(said.starts_with(&format!("has {bytes} bytes, more than the ")), "{said}");
         }
-        let error = read_whole_picture(&folder.path().join("absent.png")).unwrap_err();
+        let error =
+            read_whole_picture(&folder.path().join("absent.png"), Exif::Ignore).unwrap_err();
         assert!(matches!(error, PictureError::Read { .. }), "{error}");
     }
 

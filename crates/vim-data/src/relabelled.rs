@@ -1,12 +1,12 @@
 //! A dataset under the labels of recorded classes.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::classes::ClassMatch;
-use crate::dataset::{
-    Class, Dataset, Encoding, Fingerprint, LabelMaps, OnProgress, Sample, Suspects,
-};
-use crate::dense::ClassList;
+use crate::dataset::{Class, Dataset, Encoding, Fingerprint, OnProgress, Sample, Suspects};
+use crate::decode::Exif;
+use crate::dense::{ClassList, LabelMaps};
 use crate::error::{ClassError, DataError};
 use crate::objects::{ImageObjects, ObjectClasses, ObjectError};
 use crate::statistics::Statistics;
@@ -62,6 +62,7 @@ impl Relabelled {
             Some(maps) => Some(LabelMaps {
                 rule: maps.rule.relabelled(&labels, recorded),
                 colours: colours(&maps.colours),
+                by_colour: maps.by_colour.clone(),
             }),
             None => None,
         };
@@ -70,9 +71,16 @@ impl Relabelled {
             for (&label, &category) in labels.iter().zip(&of_data.categories) {
                 categories[label as usize] = category;
             }
-            ObjectClasses { categories, colours: colours(&of_data.colours) }
+            let federated = of_data.federated;
+            ObjectClasses { categories, colours: colours(&of_data.colours), federated }
         });
-        let absent = (0..).take(recorded).filter(|label| !labels.contains(label)).collect();
+        let inner_absent = inner.absent_classes().iter().map(|&class| labels[class as usize]);
+        let mut absent: Vec<Class> = (0..)
+            .take(recorded)
+            .filter(|label| !labels.contains(label))
+            .chain(inner_absent)
+            .collect();
+        absent.sort_unstable();
         let names = names.to_vec();
         Ok(Self { inner, names, labels, absent, label_maps, object_classes })
     }
@@ -107,6 +115,10 @@ impl Dataset for Relabelled {
         &self.absent
     }
 
+    fn exif(&self) -> Exif {
+        self.inner.exif()
+    }
+
     fn label_maps(&self) -> Option<&LabelMaps> {
         self.label_maps.as_ref()
     }
@@ -128,6 +140,10 @@ impl Dataset for Relabelled {
 
     fn suspects(&self, workers: usize, watch: OnProgress<'_>) -> Result<Suspects, DataError> {
         self.inner.suspects(workers, watch)
+    }
+
+    fn roots(&self) -> Vec<PathBuf> {
+        self.inner.roots()
     }
 
     fn name(&self, index: usize) -> String {

@@ -24,8 +24,11 @@ pub(crate) struct DenseNaming {
     pub(crate) is_absent: fn(&str) -> bool,
     /// Whether the parameter at a path here has a number for each class.
     pub(crate) is_head: fn(&str) -> bool,
-    /// The path here of the parameter `[K]` that tells the number of classes.
-    pub(crate) classes: &'static str,
+    /// The path here of the parameter that tells the number of classes, and how many more numbers
+    /// it has.
+    pub(crate) classes: (&'static str, usize),
+    /// Whether a key, of either naming, is of a part that the model was built without.
+    pub(crate) is_unused: fn(&str) -> bool,
 }
 
 impl DenseNaming {
@@ -44,6 +47,7 @@ impl DenseNaming {
             backbone: BACKBONE,
             head: &self.is_head,
             classes: self.classes,
+            unused: &self.is_unused,
             ..Naming::OURS
         };
         let naming = match is_ours {

@@ -30,7 +30,8 @@ const NAMING: DenseNaming = DenseNaming {
     is_count: |key| key.ends_with(COUNT),
     is_absent: |_| false,
     is_head: |path| path.contains("_head.conv_seg."),
-    classes: "decode_head.conv_seg.bias",
+    classes: ("decode_head.conv_seg.bias", 0),
+    is_unused: |_| false,
 };
 
 /// The original's name of the parameter or statistic at `path` of a [`Segmenter`].

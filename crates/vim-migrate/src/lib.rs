@@ -113,7 +113,7 @@ fn write(what: &str, ConfigBuilder { launch, entries }: ConfigBuilder, sweep: &s
         toml.push_str("#\n# To know:\n");
         toml.extend(notes.iter().map(|note| comment(note)));
     }
-    toml.push_str("\nversion = 2\n");
+    toml.push_str("\nversion = 3\n");
     let mut section = "";
     for entry in &entries {
         let (of, key) = entry.key.split_once('.').unwrap_or(("", entry.key));

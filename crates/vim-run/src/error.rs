@@ -49,15 +49,18 @@ pub enum RunError {
 
     /// The run in the folder was recorded with another configuration.
     #[error(
-        "{} was recorded with another configuration: {}; restore these keys, move the run aside by --fresh, or change run.name",
+        "{} was recorded with another configuration: {}; {}restore these keys, move the run aside by --fresh, or change run.name",
         path.display(),
-        differences.join(", ")
+        differences.join(", "),
+        instead.as_deref().map_or_else(String::new, |instead| format!("{instead}; else "))
     )]
     ConfigChanged {
         /// The folder.
         path: PathBuf,
         /// Keys with the recorded and the requested value.
         differences: Vec<String>,
+        /// What was probably meant, and how to do it.
+        instead: Option<String>,
     },
 
     /// The run's folder is no longer in its place.

@@ -27,6 +27,8 @@ pub const METRICS: &str = "metrics.jsonl";
 pub const TIMING: &str = "timing.jsonl";
 /// How deep below `run.root` a run may be: names such as `sweep/zoh-s0` make folders.
 pub const MAX_DEPTH: usize = 4;
+/// The paths of the configuration, resolved and as given.
+pub const PATHS: &str = "paths.json";
 /// The weights that the run started from.
 pub const INIT: &str = "init.json";
 /// Names of the classes, by label.
@@ -37,6 +39,9 @@ pub const PREDICTIONS: &str = "predictions.csv";
 
 /// The tested model's scores of each class, in segmentation and detection.
 pub const PER_CLASS: &str = "per_class.csv";
+
+/// The page of a finished run.
+pub const RESULTS: &str = "results.html";
 
 /// The folder of the checkpoints of the run in `run`.
 pub fn checkpoints_in(run: &Path) -> PathBuf {
@@ -171,7 +176,12 @@ impl RunDir {
         }
     }
 
-    fn lock(path: &Path) -> Result<Arc<Lock>, RunError> {
+    /// Makes the folder `path`, and keeps other processes out of it until the lock is dropped.
+    ///
+    /// # Errors
+    ///
+    /// If another process uses it.
+    pub fn lock(path: &Path) -> Result<Arc<Lock>, RunError> {
         fs::create_dir_all(path).map_err(RunError::io("make", path))?;
         let file = path.join(LOCK);
         Lock::acquire(&file).map(Arc::new).map_err(|error| match error {
@@ -240,6 +250,11 @@ impl RunDir {
     /// Records the weights that the run starts from.
     pub fn write_init(&self, init: &impl Serialize) -> Result<(), RunError> {
         write_json(&self.lock, &self.path, INIT, init)
+    }
+
+    /// Records the paths of the configuration.
+    pub fn write_paths(&self, paths: &impl Serialize) -> Result<(), RunError> {
+        write_json(&self.lock, &self.path, PATHS, paths)
     }
 
     /// Records the names of the classes, by label.

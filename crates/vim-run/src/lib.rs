@@ -18,12 +18,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub use error::{Displaced, RunError};
 pub use folder::{
     CLASSES, CONFIG, ENVIRONMENT, EXIT, ExitReason, ExitRecord, Found, INIT, LOG, MAX_DEPTH,
-    METRICS, Opened, PER_CLASS, PREDICTIONS, Resume, RunDir, TIMING, checkpoints_in, finished,
-    move_aside, write_exit_in,
+    METRICS, Opened, PATHS, PER_CLASS, PREDICTIONS, RESULTS, Resume, RunDir, TIMING,
+    checkpoints_in, finished, move_aside, write_exit_in,
 };
 pub use lock::{Holder, LOCK, Lock, LockError, is_held};
 pub use log::Log;
-pub use printable::{printable, printable_lines};
+pub use printable::{broken_line, fitted, last_column, printable, printable_lines, terminal_width};
 pub use process::is_running;
 pub use storage::write_file;
 

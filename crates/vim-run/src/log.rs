@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use indicatif::ProgressBar;
 
 use crate::RunError;
-use crate::printable::printable_lines;
+use crate::printable::{fitted, printable_lines};
 
 /// The log; clones write to the same place.
 #[derive(Clone, Debug)]
@@ -47,11 +47,16 @@ impl Log {
     /// Writes a line on stderr and to the file. Neither failing is an error: a run goes on without
     /// its terminal, and without its log.
     pub fn line(&self, text: impl AsRef<str>) {
-        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        self.screen_line(&text);
+        self.file_line(text);
+    }
+
+    /// Writes a line on stderr alone, for text that the file has otherwise.
+    pub fn screen_line(&self, text: impl AsRef<str>) {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         if !inner.is_quiet {
             inner.print(text.as_ref());
         }
-        inner.write(text.as_ref());
     }
 
     /// Writes a line to the file alone, for text that a progress bar shows already.
@@ -68,7 +73,7 @@ impl Log {
 impl Inner {
     fn print(&self, text: &str) {
         let print = || {
-            let _ = writeln!(io::stderr(), "{}", printable_lines(text));
+            let _ = writeln!(io::stderr(), "{}", fitted(&printable_lines(text), io::stderr()));
         };
         match &self.bar {
             Some(bar) => bar.suspend(print),

@@ -6,6 +6,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -62,6 +63,20 @@ impl Stop {
         }
     }
 
+    /// What a training run says when the signal arrives: a step may take minutes.
+    pub fn acknowledged(self) -> String {
+        let again = match self {
+            Self::Keyboard => "; once more ends without saving",
+            Self::Scheduler { .. } => "",
+        };
+        format!("{}: saving after this step{again}", self.said())
+    }
+
+    /// The signal as its sender knows it.
+    pub fn said(self) -> &'static str {
+        if self == Self::Keyboard { "Ctrl-C" } else { self.name() }
+    }
+
     /// The exit code of a stopped command: `EX_TEMPFAIL`, or a shell's 128 + SIGINT.
     pub fn exit_code(self) -> u8 {
         match self {
@@ -86,6 +101,8 @@ pub struct StopRequest {
     signal: Arc<AtomicUsize>,
     /// Whether signals wait for [`StopRequest::get`]; locked for good once one ends the process.
     is_deferred: Arc<Mutex<bool>>,
+    /// Where the first request is told, if somebody [waits](StopRequest::first) for it.
+    told: Arc<Mutex<Option<Sender<Stop>>>>,
 }
 
 impl StopRequest {
@@ -139,9 +156,26 @@ impl StopRequest {
         (signal != 0).then(|| Stop::of(signal))
     }
 
+    /// Receives the first request, when it arrives.
+    pub fn first(&self) -> Receiver<Stop> {
+        let (sender, receiver) = channel();
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.get() {
+            // Nobody may have listened yet.
+            Some(stop) => drop(sender.send(stop)),
+            None => *told = Some(sender),
+        }
+        receiver
+    }
+
     /// Asks the run to stop from within the process.
     pub fn raise(&self, stop: Stop) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         self.signal.store(stop.signal() as usize, Ordering::SeqCst);
+        if let Some(sender) = told.take() {
+            // Who waited may be gone.
+            let _ = sender.send(stop);
+        }
     }
 }
 
@@ -211,6 +245,22 @@ mod tests {
         let ignored = [SIGHUP, SIGINT].map(|signal| is_ignored(status, signal));
         assert_eq!(ignored, [true, false]);
         assert!(!is_ignored("", SIGHUP));
+    }
+
+    #[test]
+    fn the_first_request_is_told_at_once() {
+        let request = StopRequest::default();
+        let (first, clone) = (request.first(), request.clone());
+        thread::spawn(move || clone.raise(Stop::Keyboard));
+        let stop = first.recv().unwrap();
+        assert_eq!(
+            stop.acknowledged(),
+            "Ctrl-C: saving after this step; once more ends without saving"
+        );
+        request.raise(Stop::Scheduler { signal: SIGUSR1 });
+        assert!(first.recv().is_err(), "once");
+        let late = request.first().recv().unwrap();
+        assert_eq!(late.acknowledged(), "SIGUSR1: saving after this step");
     }
 
     #[test]

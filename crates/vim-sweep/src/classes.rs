@@ -17,7 +17,7 @@ pub enum ClassMeasure {
 
 impl ClassMeasure {
     /// Its name in texts.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Iou => "IoU",
             Self::Ap => "AP",

@@ -5,12 +5,14 @@ use serde::Serialize;
 use crate::statistics::mcnemar;
 
 /// A file of predictions.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Predictions {
     /// The images, in the file's order.
     pub images: Vec<Image>,
     /// The likeliest class of each; `None` without a prediction.
     pub predicted: Vec<Option<u64>>,
+    /// How likely that class is, 0 to 1; `None` where the file does not say.
+    pub probabilities: Vec<Option<f64>>,
 }
 
 /// An image, and what it is.
@@ -39,7 +41,7 @@ impl Predictions {
         let needed = |name: &str| place(name).ok_or_else(|| format!("it has no column `{name}`"));
         let (index, image) = (needed("index")?, needed("image")?);
         let (label, predicted) = (needed("label")?, needed("predicted")?);
-        let name = place("label_name");
+        let (name, probability) = (place("label_name"), place("probability"));
         let mut read = Self::default();
         for record in reader.records() {
             let record = record.map_err(|error| error.to_string())?;
@@ -53,6 +55,7 @@ impl Predictions {
                 label: number(field(label), "a class")?,
                 label_name: name.map(|column| field(column).to_owned()).unwrap_or_default(),
             });
+            read.probabilities.push(probability.and_then(|column| field(column).parse().ok()));
             read.predicted.push(match field(predicted) {
                 "" => None,
                 text => Some(number(text, "a class")?),

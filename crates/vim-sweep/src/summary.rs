@@ -102,13 +102,13 @@ pub fn summarize(
     report: &ReportConfig,
     scores: &[ScoreKind],
 ) -> Result<Summary, SweepError> {
-    let metric = Metric::parse(&report.metric, scores)?;
     let is_finished = |run: &&RunOutcome| run.state == RunState::Finished;
     let finished: Vec<RunOutcome> = outcomes.iter().filter(is_finished).cloned().collect();
     let known = metrics(&finished);
     if !finished.is_empty() && !known.contains(&report.metric) {
         return Err(no_metric(&report.metric, &known));
     }
+    let metric = Metric::parse(&report.metric, scores)?;
     let mut groups: Vec<Group> = Vec::new();
     for run in outcomes {
         let mut assignments = run.assignments.clone();
@@ -281,7 +281,12 @@ mod tests {
     fn metrics_are_named() {
         let runs = study(&[("zoh", &[0.5])]);
         for (metric, expected) in [
-            ("accuracy", "there are: val/top1, val/top5, val/loss, val/ema/top1"),
+            // Guessed among what the runs have, not among the metrics of other tasks.
+            (
+                "val/macc",
+                "no run has the metric `val/macc` (there are: train/loss, val/loss, val/top1)",
+            ),
+            ("val/tpo1", ", did you mean `val/top1`?"),
             ("test/top1", "(there are: train/loss, val/loss, val/top1)"),
             // Runs of fewer than five classes.
             ("val/top5", "no run has the metric `val/top5`, did you mean `val/top1`? (there are: "),

@@ -1,14 +1,16 @@
 //! Arguments that several commands share.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
 
 use crate::config::{Config, ConfigError};
 use crate::device::DeviceName;
+use crate::error::Error;
 
 /// Values over those of the configuration file.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct Overrides {
     /// Set a key over the file, as in `--set optim.lr=5e-4`; may be repeated, the last one counts.
     ///
@@ -29,7 +31,7 @@ impl Overrides {
 }
 
 /// The device of a call.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub struct DeviceArg {
     /// What to run on: auto, cpu, cuda, cuda:N, wgpu, wgpu:N, tch or tch:N; over `devices.backend`
     /// and `devices.gpus` of the configuration.
@@ -46,6 +48,24 @@ impl DeviceArg {
         });
         sets.iter().cloned().chain(chosen).collect()
     }
+}
+
+/// Checks that no word of the command line is a path below a `~`: shells replace it at the start of
+/// a word alone, and what is written there would be in a folder called `~`.
+pub(crate) fn check_homes(words: impl Iterator<Item = OsString>) -> Result<(), Error> {
+    for word in words {
+        let word = word.to_string_lossy();
+        let (is_flag, value) =
+            (word.starts_with('-'), word.split_once('=').map(|(_, value)| value));
+        let places = [Some(&*word), value.filter(|_| is_flag), word.get(2..).filter(|_| is_flag)];
+        if places.into_iter().flatten().any(|text| text == "~" || text.starts_with("~/")) {
+            return Err(Error::usage(format!(
+                "`{word}`: the shell leaves this `~` as it is: write $HOME, or ./~ for a folder of \
+                 this name"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Parses an integer of at least 1.

@@ -1,12 +1,17 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::io::{self, Write as _, stdout};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command as Program, CommandFactory, Parser};
+use vim_run::{broken_line, last_column};
 
+use crate::args::check_homes;
 use crate::commands::Command;
+use crate::config::key_named;
 use crate::error::Error;
 use crate::fatal;
 use crate::output::terminal_width;
@@ -25,6 +30,7 @@ pub struct Cli {
 impl Cli {
     /// Runs the command.
     pub fn run(&self) -> Result<(), Error> {
+        check_homes(std::env::args_os().skip(1))?;
         self.command.run(Self::command())
     }
 }
@@ -37,7 +43,10 @@ pub fn main_of<P: Parser>(work: fn(&P) -> Result<(), Error>) -> ExitCode {
     #[cfg(feature = "cuda")]
     point_to_cuda();
     let width = terminal_width(stdout()).unwrap_or(HELP_WIDTH).min(HELP_WIDTH);
-    let matches = with_help_of(P::command(), width).get_matches();
+    let program = with_help_of(P::command(), width);
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let matches = program.clone().try_get_matches_from(&arguments);
+    let matches = matches.unwrap_or_else(|error| advised(error, &program, &arguments).exit());
     let program = P::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let work = AssertUnwindSafe(|| fatal::install().and_then(|()| work(&program)));
     match catch_unwind(work).unwrap_or_else(|panic| Err(fatal::error_of(&*panic))) {
@@ -55,6 +64,46 @@ pub fn main_of<P: Parser>(work: fn(&P) -> Result<(), Error>) -> ExitCode {
     }
 }
 
+/// `error` with the key that was probably meant by a flag which `program` does not have, or with
+/// what `--resume` takes.
+fn advised(mut error: clap::Error, program: &Program, arguments: &[OsString]) -> clap::Error {
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
+    if error.kind() == ErrorKind::InvalidValue && flag.starts_with("--resume") {
+        let advice = "`train CONFIG --resume auto` goes on with the run of that configuration";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));
+        return error;
+    }
+    let (flag, mut command) = (flag.clone(), program);
+    for argument in arguments.iter().skip(1) {
+        let Some(inner) = command.find_subcommand(argument) else { break };
+        command = inner;
+    }
+    let takes_keys = command.get_arguments().any(|argument| argument.get_long() == Some("set"));
+    let name = flag.strip_prefix("--").filter(|_| takes_keys);
+    let (ErrorKind::UnknownArgument, Some(key)) = (error.kind(), name.and_then(key_named)) else {
+        return error;
+    };
+    let after = |argument: &OsString| {
+        let rest = argument.to_str()?.strip_prefix(&flag)?;
+        if rest.is_empty() {
+            Some(None)
+        } else {
+            rest.strip_prefix('=').map(|v| Some(v.to_owned()))
+        }
+    };
+    let given = arguments.iter().enumerate().find_map(|(at, one)| Some((at, after(one)?)));
+    let next = |at: usize| arguments.get(at + 1)?.to_str().filter(|next| !next.starts_with('-'));
+    let value = given.and_then(|(at, value)| value.or_else(|| next(at).map(str::to_owned)));
+    let advice = format!("`--set {key}={}` sets that", value.as_deref().unwrap_or("VALUE"));
+    // Another flag that looks alike would mean something else; the usage would name it, too.
+    error.remove(ContextKind::SuggestedArg);
+    error.remove(ContextKind::Usage);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));
+    error
+}
+
 /// Sets `CUDA_PATH`, the only folder in which CubeCL then looks for the CUDA headers.
 #[cfg(feature = "cuda")]
 #[expect(unsafe_code, reason = "CubeCL takes the headers' place from the environment alone")]
@@ -66,11 +115,39 @@ fn point_to_cuda() {
     }
 }
 
+/// Commands that measure and check the program itself, which its help lists apart.
+const OF_DEVELOPERS: [&str; 3] = ["bench", "profile", "verify"];
+
+/// `program` with its commands in its help in two parts, where it has some for developers.
+fn grouped(program: Program, width: usize) -> Program {
+    let rows = |of_developers: bool| {
+        let row = |inner: &Program| {
+            let about = inner.get_about().map(ToString::to_string).unwrap_or_default();
+            format!("  {:<13}{about}", inner.get_name())
+        };
+        let listed = program.get_subcommands().filter(|inner| {
+            !inner.is_hide_set() && OF_DEVELOPERS.contains(&inner.get_name()) == of_developers
+        });
+        listed.map(row).collect::<Vec<_>>().join("\n")
+    };
+    let (own, others) = (rows(true), rows(false));
+    if own.is_empty() || others.is_empty() {
+        return program;
+    }
+    let commands =
+        format!("Commands:\n{others}\n\nTo check and measure the program itself:\n{own}");
+    program.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}\n\nOptions:\n{{options}}{{after-help}}",
+        broken(&commands, width)
+    ))
+}
+
 /// `program` with help of `width` columns. What follows the options is broken here: clap would
 /// break the lines of examples and tables as prose.
 fn with_help_of(program: Program, width: usize) -> Program {
     let after = program.get_after_help().map(|text| broken(&text.to_string(), width));
     let program = program.term_width(width).mut_subcommands(|inner| with_help_of(inner, width));
+    let program = grouped(program, width);
     match after {
         Some(text) => program.after_help(text),
         None => program,
@@ -96,53 +173,6 @@ fn broken(text: &str, width: usize) -> String {
         }
     }
     lines.iter().flat_map(|line| broken_line(line, width)).collect::<Vec<_>>().join("\n")
-}
-
-/// Where the last column of the row `line` begins, if it has several.
-fn last_column(line: &str) -> Option<usize> {
-    let text = line.trim_start();
-    text.rfind("  ").map(|gap| line.len() - text.len() + gap + 2)
-}
-
-/// One line as several of `width` columns.
-fn broken_line(line: &str, width: usize) -> Vec<String> {
-    /// A column narrower than this goes below the others, indented by as much more than they.
-    const NARROWEST: usize = 24;
-    const INDENT: usize = 4;
-    if line.chars().count() <= width {
-        return vec![line.to_owned()];
-    }
-    let text = line.trim_start();
-    let start = line.len() - text.len();
-    let last = last_column(line);
-    let below = if start == 0 { 0 } else { start + INDENT };
-    let (first, rest, hang) = match last {
-        Some(last) if last + NARROWEST <= width => (&line[..last], &line[last..], last),
-        Some(last) => {
-            let mut lines = broken_line(line[..last].trim_end(), width);
-            lines.extend(filled(" ".repeat(below), &line[last..], below, width));
-            return lines;
-        }
-        None => (&line[..start], text, below),
-    };
-    filled(first.to_owned(), rest, hang, width)
-}
-
-/// The words of `text` behind `first`, in lines of `width` columns, all but the first indented by
-/// `hang`.
-fn filled(first: String, text: &str, hang: usize, width: usize) -> Vec<String> {
-    let mut lines = Vec::new();
-    let (mut line, mut is_empty) = (first, true);
-    for word in text.split_whitespace() {
-        if !is_empty && line.chars().count() + 1 + word.chars().count() > width {
-            lines.push(std::mem::replace(&mut line, " ".repeat(hang)));
-            is_empty = true;
-        }
-        line = if is_empty { format!("{line}{word}") } else { format!("{line} {word}") };
-        is_empty = false;
-    }
-    lines.push(line);
-    lines
 }
 
 const EXIT_CODES: &str = "\
@@ -171,6 +201,62 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    fn refused(arguments: &[&str]) -> String {
+        let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
+        let program = Cli::command();
+        let error = program.clone().try_get_matches_from(&arguments).unwrap_err();
+        advised(error, &program, &arguments).to_string()
+    }
+
+    #[test]
+    fn a_key_given_as_a_flag_is_found() {
+        for (flags, expected) in [
+            (&["--epochs", "5"][..], "tip: `--set train.epochs=5` sets that"),
+            (&["--epochs=5"], "tip: `--set train.epochs=5` sets that"),
+            (&["--lr", "0.1"], "tip: `--set optim.lr=0.1` sets that"),
+            (&["--batch-size"], "tip: `--set train.batch_size=VALUE` sets that"),
+            (&["--data", "photos"], "tip: `--set data.path=photos` sets that"),
+            (&["--dry-rnu"], "'--dry-run'"),
+        ] {
+            let said = refused(&[&["vim-train", "train", "x.toml"], flags].concat());
+            assert!(said.contains(expected), "{said}");
+            let others = said.contains("--steps") || said.contains("-- --");
+            assert!(!others, "{said}");
+        }
+        assert!(!refused(&["vim-train", "runs", "list", "--epochs", "5"]).contains("--set"));
+        let resumed = refused(&["vim-train", "train", "--resume", "photos"]);
+        assert!(resumed.contains("tip: `train CONFIG --resume auto` goes on"), "{resumed}");
+    }
+
+    #[test]
+    fn commands_for_developers_are_apart() {
+        let help = with_help_of(Cli::command(), 80).render_help().to_string();
+        let at = |word: &str| help.find(word).unwrap_or_else(|| panic!("{word}: {help}"));
+        let apart = at("To check and measure the program itself:");
+        assert!(at("\n  train ") < apart && at("\n  runs ") < apart, "{help}");
+        assert!(apart < at("\n  verify ") && at("\n  verify ") < at("Options:"), "{help}");
+        assert!(help.contains("--version"), "{help}");
+        assert!(!help.contains("\n  resume") && !help.contains("\n  infer"), "{help}");
+        assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
+    }
+
+    #[test]
+    fn what_strangers_type_is_understood() {
+        for arguments in [
+            &["resume", "x.toml"][..],
+            &["init", "photos"],
+            &["test", "x"],
+            &["validate", "x"],
+            &["infer", "cat.jpg", "--checkpoint", "x"],
+            &["plot", "a", "b"],
+            &["compare", "a", "b"],
+            &["list"],
+        ] {
+            let all = [&["vim-train"], arguments].concat();
+            assert!(Cli::try_parse_from(&all).is_ok(), "{all:?}");
+        }
     }
 
     #[test]

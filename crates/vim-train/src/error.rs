@@ -103,8 +103,7 @@ impl Error {
     pub(crate) fn input(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |error| {
-            let is_unfit = [io::ErrorKind::FileTooLarge, io::ErrorKind::InvalidData];
-            if is_unfit.contains(&error.kind()) {
+            if is_unfit(&error) {
                 return Self::data(format!("cannot use {}: {error}", path.display()));
             }
             Self::io("read", path)(error)
@@ -124,6 +123,11 @@ impl Error {
     /// Input that is missing, damaged or unfit.
     pub fn data(text: impl Into<String>) -> Self {
         Told { code: code::DATA, text: text.into() }.into()
+    }
+
+    /// An error of another process, with its exit code.
+    pub(crate) fn with_code(code: u8, text: impl Into<String>) -> Self {
+        Told { code, text: text.into() }.into()
     }
 
     /// A defect of this program.
@@ -206,6 +210,11 @@ impl Failure for Internal {
     }
 }
 
+/// Whether a file was read, and is not what it is to be.
+fn is_unfit(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidData)
+}
+
 /// A panic's message.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -284,6 +293,9 @@ impl Failure for PictureError {
 impl Failure for SlurmError {
     fn exit_code(&self) -> u8 {
         match self.kind() {
+            ErrorKind::Io if matches!(self, Self::Io { source, .. } if is_unfit(source)) => {
+                code::DATA
+            }
             ErrorKind::Config => code::CONFIG,
             ErrorKind::Io => code::IO,
             ErrorKind::Slurm => code::UNAVAILABLE,

@@ -72,6 +72,11 @@ impl CrashGuard {
         self.step.store(step, Ordering::Relaxed);
     }
 
+    /// Records no crash any more: the run's end is recorded.
+    pub fn release(&self) {
+        set_run(None);
+    }
+
     /// Steps done.
     pub fn step(&self) -> u64 {
         self.step.load(Ordering::Relaxed)

@@ -3,23 +3,24 @@
 use std::io;
 use std::path::Path;
 
-use vim_data::{InputKind, read_input, read_text};
+use vim_data::{DataParts, InputKind, parts_of, read_input, read_text};
 use vim_run::{
     CLASSES, CONFIG, ENVIRONMENT, EXIT, ExitRecord, Found, METRICS, Opened, Resume, RunDir,
     RunError, checkpoints_in, finished,
 };
 use vim_slurm::submissions;
 
-use crate::config::{Config, Origin, dotted_values};
+use crate::config::{BatchSize, Config, Origin, RecordedPaths, dotted_values};
 use crate::error::Error;
 
 /// Keys that may differ on resume, because no result depends on them.
 ///
 /// An entry ending in a dot stands for a section. `run.name` is listed because the folder was found
 /// by it: another template that yields the same folder is the same name.
-const FREE_KEYS: [&str; 23] = [
+const FREE_KEYS: [&str; 24] = [
     "run.root",
     "run.name",
+    "run.page",
     "log.",
     "slurm.",
     "devices.threads",
@@ -72,7 +73,11 @@ pub(crate) fn only_submitted(folder: &Path) -> bool {
 /// [`RunDir::open`] for the run of the effective `config`; the recorded configuration must match.
 pub fn open(config: &Config, resume: Resume, fresh: bool) -> Result<Opened, Error> {
     let check = |run: &Path| check_unchanged(run, config);
-    RunDir::open(config.run_folder()?, &config.to_toml(), resume, fresh, check)
+    let opened = RunDir::open(config.run_folder()?, &config.to_toml(), resume, fresh, check)?;
+    if let Opened::Run(run) = &opened {
+        run.write_paths(&RecordedPaths::of(config))?;
+    }
+    Ok(opened)
 }
 
 /// [`RunDir::look`] for the run of the effective `config`.
@@ -118,7 +123,8 @@ pub(crate) fn is_free(key: &str) -> bool {
 pub fn recorded_config(run: &Path) -> Result<Config, Error> {
     let path = run.join(CONFIG);
     let text = read_text(&path, InputKind::Script).map_err(Error::input(&path))?;
-    Config::from_toml(&text).map_err(|error| error.at(Origin::File { path, position: None }).into())
+    Config::from_record(&text, &RecordedPaths::beside(&path)?)
+        .map_err(|error| error.at(Origin::File { path, position: None }).into())
 }
 
 /// The class names that the run in `run` recorded, by label; none in runs of earlier versions.
@@ -145,7 +151,44 @@ fn check_recorded(
     if differences.is_empty() {
         return Ok(());
     }
-    Err(RunError::ConfigChanged { path: run.to_owned(), differences }.into())
+    let instead = longer(run, config)?;
+    Err(RunError::ConfigChanged { path: run.to_owned(), differences, instead }.into())
+}
+
+/// How to train on from the run in `run`, if it is finished and `config` has more epochs or steps.
+/// The rate is a function of the step and of their number: a longer run is another one.
+fn longer(run: &Path, config: &Config) -> Result<Option<String>, Error> {
+    let (recorded, now) = (recorded_config(run)?.train, &config.train);
+    let grows = now.epochs > recorded.epochs || now.steps > recorded.steps;
+    if !grows || finished(run)?.is_none() {
+        return Ok(None);
+    }
+    let name = run.file_name().unwrap_or_default().to_string_lossy();
+    Ok(Some(format!(
+        "it is finished: to train on from its weights, begin another run by --set \
+         run.name={name}-longer --set train.init={} (docs/resume.md, Train longer)",
+        run.display()
+    )))
+}
+
+/// `config` with the parts of the data that it leaves open put in: those of the run in its folder,
+/// unless that is to be `fresh`, or else those that are there. Where none can be told it is as it
+/// was: opening the data says why.
+pub(crate) fn with_parts(config: Config, fresh: bool) -> Config {
+    if config.data.parts != Some(DataParts::Auto) {
+        return config;
+    }
+    let folder = config.run_folder().ok().filter(|_| !fresh);
+    let recorded = folder.and_then(|folder| recorded_config(&folder).ok()?.data.parts);
+    let parts = recorded.or_else(|| parts_of(&config.data).ok()?);
+    parts.map_or_else(|| config.clone(), |parts| with_those(&config, parts))
+}
+
+fn with_those(config: &Config, parts: DataParts) -> Config {
+    let mut config = config.clone();
+    config.data.parts = Some(parts);
+    // What does not go with them is refused where the data are opened.
+    if config.validate().is_ok() { config.effective() } else { config }
 }
 
 /// Every differing key that is not free, with both values.
@@ -155,18 +198,27 @@ fn differences(
     is_free: impl Fn(&str) -> bool,
 ) -> Result<Vec<String>, Error> {
     let recorded = recorded_config(run)?;
-    let (recorded, now) = (dotted_values(&recorded), dotted_values(config));
+    let paths = RecordedPaths::beside(&run.join(CONFIG))?;
+    // Left open, the parts of the data are those that the run began with.
+    let is_open = config.data.parts == Some(DataParts::Auto);
+    let as_begun = recorded.data.parts.filter(|_| is_open).map(|parts| with_those(config, parts));
+    let (recorded, now) =
+        (dotted_values(&recorded), dotted_values(as_begun.as_ref().unwrap_or(config)));
+    let is_same = |key: &str| match (recorded.get(key), now.get(key)) {
+        // The record has the number that was sought.
+        _ if key == "train.batch_size" && config.train.batch_size == BatchSize::Auto => true,
+        (Some(recorded), Some(now)) => recorded == now || paths.are_one(key, recorded, now),
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    };
     let mut keys: Vec<&String> = recorded.keys().chain(now.keys()).collect();
     keys.sort();
     keys.dedup();
-    let differences = keys
-        .into_iter()
-        .filter(|key| !is_free(key) && recorded.get(*key) != now.get(*key))
-        .map(|key| {
-            let show = |value: Option<&toml::Value>| {
-                value.map_or_else(|| "not set".to_owned(), toml::Value::to_string)
-            };
-            format!("{key} (recorded {}, now {})", show(recorded.get(key)), show(now.get(key)))
-        });
+    let differences = keys.into_iter().filter(|key| !is_free(key) && !is_same(key)).map(|key| {
+        let show = |value: Option<&toml::Value>| {
+            value.map_or_else(|| "not set".to_owned(), toml::Value::to_string)
+        };
+        format!("{key} (recorded {}, now {})", show(recorded.get(key)), show(now.get(key)))
+    });
     Ok(differences.collect())
 }

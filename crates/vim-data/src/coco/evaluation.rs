@@ -45,6 +45,11 @@ pub const COCO_NUMBERS: [&str; 12] = [
     "AR_large",
 ];
 
+/// Why there are no scores of annotations that are [federated](crate::ObjectClasses), as LVIS's.
+pub const FEDERATED: &str = "each image is annotated with some of the classes only, as LVIS's \
+     are: its federated AP is not computed here, and COCO's would count right detections as wrong; \
+     the package `lvis` has it";
+
 /// The scores of detections.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CocoScores {
@@ -115,8 +120,8 @@ impl CocoEvaluation {
     /// Compares `detections` with `truths`, which they were checked against.
     ///
     /// # Errors
-    /// If masks are to be compared and the truths have none, or most of a file's objects cannot be
-    /// used.
+    /// If masks are to be compared and the truths have none, most of a file's objects cannot be
+    /// used, or the annotations are federated as LVIS's.
     pub fn new(
         truths: &CocoAnnotations,
         detections: &CocoDetections,
@@ -125,6 +130,9 @@ impl CocoEvaluation {
         let wrong = |what, file: &crate::error::Location, why: String| -> DataError {
             SourceError::Coco { file: file.clone(), what, why }.into()
         };
+        if truths.is_federated {
+            return Err(wrong("annotations", &truths.file, FEDERATED.into()));
+        }
         // Of checked data a few images may have none, and then all of them are ignored.
         let has_objects = truths.is_given && !truths.content.annotations.is_empty();
         if kind == CocoKind::Segm && has_objects && !truths.has_masks() {

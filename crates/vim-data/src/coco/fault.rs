@@ -154,13 +154,21 @@ impl Tally {
             return Ok(());
         }
         let Self { bad, objects, .. } = self;
-        Err(match self.kinds.get(NO_MASK) == Some(objects) {
+        let without = self.without_mask();
+        let number = if without == *objects { "none".to_owned() } else { format!("{without}") };
+        let has = if without == *objects { "has a mask" } else { "have no mask" };
+        Err(match 2 * without > *objects {
             true => format!(
-                "none of its {objects} objects has a mask (`segmentation`), which a detector learns \
-                 and is measured by"
+                "{number} of its {objects} objects {has}, which a detector learns and is measured \
+                 by: `detection.masks = false` is of boxes alone"
             ),
             false => format!("{bad} of its {objects} objects cannot be used ({})", self.detail()),
         })
+    }
+
+    /// Those that cannot be used as they have no mask.
+    pub(crate) fn without_mask(&self) -> usize {
+        self.kinds.get(NO_MASK).copied().unwrap_or_default()
     }
 }
 

@@ -25,6 +25,8 @@ pub struct CocoAnnotations {
     pub(super) content: Dataset,
     /// Whether it is a file in somebody's hands, not of data that were checked when opened.
     pub(super) is_given: bool,
+    /// Whether each image is annotated with some of the classes only, as LVIS's are.
+    pub(super) is_federated: bool,
     notes: Vec<String>,
 }
 
@@ -74,7 +76,10 @@ impl CocoAnnotations {
     pub(crate) fn new(mut content: Dataset, file: Location) -> Result<Self, DataError> {
         check(&content).map_err(wrong(&file, ANNOTATIONS))?;
         content.categories.sort_by_key(|category| category.id);
-        Ok(Self { file, content, is_given: false, notes: Vec::new() })
+        let is_federated = content.images.iter().any(|image| {
+            !(image.neg_category_ids.is_empty() && image.not_exhaustive_category_ids.is_empty())
+        });
+        Ok(Self { file, content, is_given: false, is_federated, notes: Vec::new() })
     }
 
     /// What a user should know of the file.
@@ -85,6 +90,33 @@ impl CocoAnnotations {
     /// Where it was read.
     pub(crate) fn file(&self) -> &Location {
         &self.file
+    }
+
+    /// Whether each image is annotated with some of the classes only, as LVIS's are.
+    pub fn is_federated(&self) -> bool {
+        self.is_federated
+    }
+
+    /// The category that all others are below and that no object has: Roboflow's exports begin with
+    /// one, called as the project.
+    pub(crate) fn root(&self) -> Option<u64> {
+        let Dataset { categories, annotations, .. } = &self.content;
+        let (first, others) = categories.split_first()?;
+        let is_below = |one: &Category| one.supercategory.as_deref() == Some(first.name.as_str());
+        let is_root = first.id == 0 && !others.is_empty() && others.iter().all(is_below);
+        let is_used = || annotations.iter().any(|one| one.category_id == first.id);
+        (is_root && !is_used()).then_some(first.id)
+    }
+
+    /// Takes the category `id`, which no object has, for none.
+    pub(crate) fn without_category(&mut self, id: u64) {
+        self.content.categories.retain(|category| category.id != id);
+    }
+
+    /// The first of the images' `file_name`s, as the file has them.
+    pub(crate) fn some_names(&self) -> impl Iterator<Item = &str> {
+        const SOME: usize = 3;
+        self.content.images.iter().map(|image| image.file_name.as_str()).take(SOME)
     }
 
     /// Names of the categories in the order of their numbers, which is that of the classes.

@@ -17,8 +17,8 @@ impl CocoAnnotations {
         self.content.categories.iter().map(|category| category.id).collect()
     }
 
-    /// The file's name and the objects of each image.
-    pub(crate) fn into_images(self) -> Vec<(String, ImageObjects)> {
+    /// The file's name and the objects of each image, with their masks if those are wanted.
+    pub(crate) fn into_images(self, masks: bool) -> Vec<(String, ImageObjects)> {
         let classes: HashMap<u64, u32> = self.categories().into_iter().zip(0..).collect();
         let places: HashMap<u64, usize> =
             self.content.images.iter().enumerate().map(|(at, image)| (image.id, at)).collect();
@@ -30,7 +30,7 @@ impl CocoAnnotations {
             self.content.images.into_iter().map(of).collect();
         for annotation in self.content.annotations {
             let (_, image) = &mut images[places[&annotation.image_id]];
-            match object(annotation, &classes, image.size) {
+            match object(annotation, &classes, image.size, masks) {
                 Ok(object) => image.objects.push(object),
                 Err(left_out) => image.left_out.push(left_out),
             }
@@ -89,7 +89,7 @@ impl CocoAnnotations {
                 category_id: number(&object).expect("invariant: checked above"),
                 bbox: Some(object.bbox),
                 area: object.area,
-                segmentation: Some(object.mask.segmentation()),
+                segmentation: object.mask.as_ref().map(Mask::segmentation),
                 iscrowd: object.crowd,
                 ..Annotation::default()
             }));
@@ -107,26 +107,36 @@ impl CocoAnnotations {
         }
         let content = Dataset { images, annotations, categories, ..Dataset::default() };
         let path = "the annotations of the data".into();
-        Self::new(content, Location { path, member: None })
+        let is_federated = dataset.object_classes().is_some_and(|classes| classes.federated);
+        let mut annotations = Self::new(content, Location { path, member: None })?;
+        annotations.is_federated = is_federated;
+        Ok(annotations)
     }
 }
 
-/// The object of an annotation, or what is known of it if it cannot be learned from.
-fn object(
+/// The object of an annotation, or what is known of it if it cannot be learned from. Without
+/// `masks` boxes alone are, and an object is as good without a mask as with any.
+pub(crate) fn object(
     annotation: Annotation,
     classes: &HashMap<u64, u32>,
     size: [usize; 2],
+    masks: bool,
 ) -> Result<Object, LeftOut> {
     let size = size.map(|side| side as u32);
-    let (of_box, of_mask) = (box_fault(&annotation), mask_fault(&annotation, size));
+    let of_mask = masks.then(|| mask_fault(&annotation, size)).flatten();
+    let of_box = box_fault(&annotation);
     let Annotation { id, category_id, bbox, area, iscrowd: crowd, segmentation, .. } = annotation;
     let (class, usable) = (classes[&category_id], bbox.filter(|_| of_box.is_none()));
     if let Some(fault) = of_box.or(of_mask) {
         let (kind, why) = (fault.kind, fault.why);
         return Err(LeftOut { id, class, bbox: usable, area, crowd, kind, why });
     }
-    let mask = segmentation.and_then(|mask| Mask::of(mask, size));
-    let mask = mask.expect("invariant: checked above");
     let bbox = usable.expect("invariant: checked above");
+    if !masks {
+        let area = area.or(Some(bbox[2] * bbox[3]));
+        return Ok(Object { id, class, bbox, area, crowd, mask: None });
+    }
+    let mask = segmentation.and_then(|mask| Mask::of(mask, size));
+    let mask = Some(mask.expect("invariant: checked above"));
     Ok(Object { id, class, bbox, area, crowd, mask })
 }

@@ -16,8 +16,9 @@ mod segmentation;
 
 pub use detection::Detection;
 pub use evaluation::{
-    COCO_NUMBERS, CocoClassScore, CocoEvaluation, CocoKind, CocoScores, CocoUnusable,
+    COCO_NUMBERS, CocoClassScore, CocoEvaluation, CocoKind, CocoScores, CocoUnusable, FEDERATED,
 };
 pub use file::{CocoAnnotations, CocoDetections};
 
 pub(crate) use fault::Tally;
+pub(crate) use images::object;

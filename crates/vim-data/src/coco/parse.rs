@@ -64,6 +64,12 @@ struct ImageEntry {
     #[serde(default)]
     file_name: Text,
     #[serde(default)]
+    coco_url: Perhaps<Text>,
+    #[serde(default)]
+    neg_category_ids: Perhaps<Vec<Whole<u64>>>,
+    #[serde(default)]
+    not_exhaustive_category_ids: Perhaps<Vec<Whole<u64>>>,
+    #[serde(default)]
     height: Whole<u32>,
     #[serde(default)]
     width: Whole<u32>,
@@ -71,12 +77,25 @@ struct ImageEntry {
 
 impl From<ImageEntry> for Image {
     fn from(entry: ImageEntry) -> Self {
-        let ImageEntry { id, file_name, height, width } = entry;
+        let numbers = |list: Perhaps<Vec<Whole<u64>>>| -> Vec<u64> {
+            list.0.into_iter().map(|id| id.0).collect()
+        };
+        // LVIS names the files by their addresses alone: a folder of COCO's and a file in it.
+        let of_url = |url: &str| {
+            let mut slashes = url.rmatch_indices('/').map(|(at, _)| at + 1);
+            let start = slashes.nth(1).unwrap_or_default();
+            url[start..].to_owned()
+        };
         Self {
-            id: id.0,
-            file_name: file_name.0,
-            height: height.0,
-            width: width.0,
+            id: entry.id.0,
+            file_name: match entry.file_name.0.is_empty() {
+                true => of_url(&entry.coco_url.0.0),
+                false => entry.file_name.0,
+            },
+            height: entry.height.0,
+            width: entry.width.0,
+            neg_category_ids: numbers(entry.neg_category_ids),
+            not_exhaustive_category_ids: numbers(entry.not_exhaustive_category_ids),
             ..Self::default()
         }
     }
@@ -87,11 +106,14 @@ struct CategoryEntry {
     id: Whole<u64>,
     #[serde(default)]
     name: Text,
+    #[serde(default)]
+    supercategory: Perhaps<Text>,
 }
 
 impl From<CategoryEntry> for Category {
-    fn from(CategoryEntry { id, name }: CategoryEntry) -> Self {
-        Self { id: id.0, name: name.0, ..Self::default() }
+    fn from(CategoryEntry { id, name, supercategory }: CategoryEntry) -> Self {
+        let supercategory = Some(supercategory.0.0).filter(|name| !name.is_empty());
+        Self { id: id.0, name: name.0, supercategory, ..Self::default() }
     }
 }
 
@@ -127,6 +149,17 @@ impl From<AnnotationEntry> for Annotation {
             score: entry.score.map(|score| score.0),
             ..Self::default()
         }
+    }
+}
+
+/// What few files have; where it is of another form it is as if left out.
+#[derive(Default)]
+struct Perhaps<T>(T);
+
+impl<'de, T: DeserializeOwned + Default> Deserialize<'de> for Perhaps<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        Ok(Self(serde_json::from_value(value).unwrap_or_default()))
     }
 }
 

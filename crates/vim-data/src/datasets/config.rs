@@ -6,9 +6,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{DatasetKind, ShapesConfig};
+use crate::decode::Exif;
 use crate::error::DataError;
 use crate::loader::config::{BadTest, BadTrain, Workers};
 use crate::statistics::Normalize;
+use crate::storage::layout::DataParts;
 use crate::storage::staging::Stage;
 
 /// Which images are held out of the training set.
@@ -39,8 +41,12 @@ pub struct DataConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub path: Option<PathBuf>,
-    /// `imagenet`, `folder`: where the validation images are, if `data.path` is the training part
-    /// alone.
+    /// `folder`: which parts are read: `"train"` alone, which validation and test images are held
+    /// out of; `"train_val"`, the latter of which are tested; `"train_test"`, `"train_val_test"`,
+    /// or those that are there (`"auto"`), which a run records. Left out: `"auto"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parts: Option<DataParts>,
+    /// `imagenet`, `folder`: where the validation images are, if `data.path` does not hold them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub val_path: Option<PathBuf>,
@@ -49,15 +55,61 @@ pub struct DataConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub val_labels: Option<PathBuf>,
-    /// `pairs`, `ade20k`: the names of the classes by label, one a line, and behind a tab the
-    /// colour of each as `#rrggbb`. Left out: `classes.txt` in `data.path`, or ADE20K's.
+    /// `pairs`, `ade20k`, `yolo`: the names of the classes by label, one a line, and behind a tab
+    /// the colour of each as `#rrggbb`; or CVAT's `labelmap.txt`. Left out: `classes.txt` or
+    /// `labelmap.txt` in `data.path`, or those of ADE20K, or of VOC, or as `data.yaml` has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub classes: Option<PathBuf>,
+    /// `pairs`, `ade20k`: name of the folder of images in `data.path`; the folders of the parts are
+    /// in it or above it (`photos/train`, `train/photos`), or `*` stands for their name
+    /// (`*_photos`). Left out: `images`, `img_dir`, `img` or `JPEGImages`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub images: Option<String>,
+    /// `pairs`, `ade20k`: name of the folder of label maps, likewise. Left out: `annotations`,
+    /// `labels`, `masks`, `ann_dir` or `SegmentationClass`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label_maps: Option<String>,
+    /// `pairs`, `ade20k`: what the file names of images end in, before the extension, and those of
+    /// their label maps do not, such as `_leftImg8bit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_suffix: Option<String>,
+    /// `pairs`, `ade20k`: what the file names of label maps end in, before the extension, and those
+    /// of their images do not, such as `_mask`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label_suffix: Option<String>,
     /// `pairs`, `ade20k`: whether 0 in a label map is no class but ignored, and the classes are
     /// numbered from 1. Left out: as in ADE20K for `ade20k`, and not so for `pairs`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reduce_zero_label: Option<bool>,
+    /// Whether images in files are turned as their EXIF orientation says: `"apply"`, as viewers
+    /// show them (docs/data.md says what becomes of label maps and objects), or `"ignore"`. Left
+    /// out: `"apply"` where there are label maps or objects, `"ignore"` where there are classes
+    /// alone, as timm does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exif: Option<Exif>,
+    /// `coco`, `yolo`: the folder or the zip of the training images, where it is not found in
+    /// `data.path`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
+    pub train_images: Option<PathBuf>,
+    /// Likewise the annotations of the training images: of `coco` a file, of `yolo` the folder of
+    /// their labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
+    pub train_annotations: Option<PathBuf>,
+    /// As `data.train_images`, of the validation images.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
+    pub val_images: Option<PathBuf>,
+    /// As `data.train_annotations`, of the validation images.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "path"))]
+    pub val_annotations: Option<PathBuf>,
+    /// Whether objects have masks, and not boxes alone. No key: `detection.masks` says it to those
+    /// who open the data; `None` is as the data have it.
+    #[serde(skip)]
+    pub masks: Option<bool>,
     /// `imagenet`, `folder`: the folder that lists of files are kept in between runs. Left out:
     /// beside the data if that can be written, else the user's cache folder.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -86,6 +138,10 @@ pub struct DataConfig {
     /// Share of the training set held out for validation, 0 ≤ share < 1. It decides which
     /// checkpoint is "best".
     pub val_fraction: f64,
+    /// `folder`, `coco` and `yolo` without validation and test images: share of the training set
+    /// held out for the test, 0 ≤ share < 1. Left out: that of `data.val_fraction`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_fraction: Option<f64>,
     /// The seed that chooses the held-out images. Left out: 0, so that all runs of a study share
     /// their training set.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,13 +160,36 @@ pub struct DataConfig {
 
 impl DataConfig {
     /// The configuration as it takes effect: with the seed of held-out images if there are some,
-    /// and without what chooses them if there are none.
+    /// and without what chooses them if there are none; with `exif` where it changes something.
     pub fn effective(&self) -> Self {
-        let (val_seed, val_rule) = match self.val_fraction > 0.0 {
-            true => (Some(self.val_seed.unwrap_or(0)), self.val_rule),
-            false => (None, HoldOut::default()),
+        let has_parts = self.dataset == DatasetKind::Folder;
+        let parts = has_parts.then(|| self.parts.unwrap_or_default());
+        let test_fraction = match parts {
+            Some(DataParts::Train) => Some(self.test_share()),
+            Some(DataParts::Auto) => self.test_fraction,
+            None if self.dataset.has_objects() => self.test_fraction,
+            Some(DataParts::TrainVal | DataParts::TrainTest | DataParts::TrainValTest) | None => {
+                None
+            }
         };
-        Self { val_seed, val_rule, ..self.clone() }
+        let val_rule = if self.val_fraction > 0.0 { self.val_rule } else { HoldOut::default() };
+        let holds_out = self.val_fraction > 0.0 || test_fraction.is_some_and(|share| share > 0.0);
+        let val_seed = holds_out.then(|| self.val_seed.unwrap_or(0));
+        let is_dense = self.dataset.has_pairs() || self.dataset.has_objects();
+        let matters = is_dense || (self.dataset.has_image_files() && self.exif() == Exif::Apply);
+        let exif = matters.then(|| self.exif());
+        Self { parts, test_fraction, val_seed, val_rule, exif, ..self.clone() }
+    }
+
+    /// The share of the training set that is tested where there are no test images.
+    pub fn test_share(&self) -> f64 {
+        self.test_fraction.unwrap_or(self.val_fraction)
+    }
+
+    /// `data.exif`, where it is left out what it then means.
+    pub fn exif(&self) -> Exif {
+        let is_dense = self.dataset.has_pairs() || self.dataset.has_objects();
+        self.exif.unwrap_or(if is_dense { Exif::Apply } else { Exif::Ignore })
     }
 
     /// `data.path`, which a dataset in files needs.
@@ -124,10 +203,21 @@ impl Default for DataConfig {
         Self {
             dataset: DatasetKind::Shapes,
             path: None,
+            parts: None,
             val_path: None,
             val_labels: None,
             classes: None,
+            images: None,
+            label_maps: None,
+            image_suffix: None,
+            label_suffix: None,
             reduce_zero_label: None,
+            exif: None,
+            train_images: None,
+            train_annotations: None,
+            val_images: None,
+            val_annotations: None,
+            masks: None,
             index_cache: None,
             stage: Stage::Auto,
             workers: Workers::Auto,
@@ -137,6 +227,7 @@ impl Default for DataConfig {
             bad_train: BadTrain::default(),
             bad_test: BadTest::default(),
             val_fraction: 0.0,
+            test_fraction: None,
             val_seed: None,
             val_rule: HoldOut::default(),
             watch_test: true,

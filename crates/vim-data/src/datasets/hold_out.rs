@@ -1,35 +1,104 @@
-//! The validation split that is held out of the training part.
+//! The validation and test splits that are held out of the training part.
 
 use std::cmp::Reverse;
+use std::path::PathBuf;
 
-use super::Splits;
 use super::config::{DataConfig, HoldOut};
+use super::{DatasetKind, Splits};
 use crate::dataset::Dataset;
-use crate::{error::DataError, rng};
+use crate::error::{DataError, SourceError};
+use crate::rng;
+use crate::storage::layout::DataParts;
 
 impl DataConfig {
-    /// Checks the keys that choose the held-out images.
-    pub(super) fn check_hold_out(&self) -> Result<(), DataError> {
+    /// Checks the keys that choose the parts and the held-out images.
+    ///
+    /// # Errors
+    /// [`DataError::InvalidConfig`] names the key.
+    pub fn check_hold_out(&self) -> Result<(), DataError> {
         if !(0.0..1.0).contains(&self.val_fraction) {
             return Err(self.invalid_fraction("a share, 0 ≤ share < 1"));
+        }
+        let invalid = |key, value, expected| Err(DataError::InvalidConfig { key, value, expected });
+        if let Some((key, value, expected)) = self.without_effect() {
+            return invalid(key, value, expected);
+        }
+        let parts = self.parts.unwrap_or_default();
+        if self.dataset != DatasetKind::Folder
+            && !matches!(parts, DataParts::Auto | DataParts::TrainVal)
+        {
+            let expected = "left out: `data.dataset = \"folder\"` alone has such parts";
+            return invalid("data.parts", toml_of(parts), expected);
+        }
+        if let (Some(path), DataParts::Train | DataParts::TrainTest) = (&self.val_path, parts) {
+            let expected = "left out where `data.parts` has no validation images";
+            return invalid("data.val_path", path.display().to_string(), expected);
+        }
+        if let (true, DataParts::TrainValTest) = (self.val_fraction > 0.0, parts) {
+            return Err(self.invalid_fraction(OWN_VAL_PARTS));
+        }
+        if let Some(share) = self.test_fraction.filter(|&share| share != 0.0) {
+            let value = share.to_string();
+            if !(share > 0.0 && self.val_fraction + share < 1.0) {
+                return invalid("data.test_fraction", value, BESIDE);
+            }
+            if !self.may_be_alone() || !matches!(parts, DataParts::Auto | DataParts::Train) {
+                return invalid("data.test_fraction", value, OWN_TEST);
+            }
         }
         // TOML has no larger integers.
         if let Some(seed) = self.val_seed.filter(|&seed| i64::try_from(seed).is_err()) {
             let (key, value, expected) = ("data.val_seed", seed.to_string(), "less than 2^63");
             return Err(DataError::InvalidConfig { key, value, expected });
         }
-        if self.val_fraction > 0.0 {
-            return Ok(());
+        let expected = "left out: it has no effect without data.val_fraction or data.test_fraction";
+        let holds_out = self.val_fraction > 0.0;
+        // A record has its default, which `--set data.val_fraction=0` leaves there.
+        let seed = self.val_seed.filter(|&seed| seed != 0);
+        match (seed, self.val_rule) {
+            (Some(seed), _) if !holds_out && self.test_fraction.unwrap_or(0.0) == 0.0 => {
+                invalid("data.val_seed", seed.to_string(), expected)
+            }
+            (_, HoldOut::Rounded) if !holds_out => {
+                invalid("data.val_rule", "\"rounded\"".to_owned(), expected)
+            }
+            (_, HoldOut::Rounded | HoldOut::EachClass) => Ok(()),
         }
-        let unused = |key, value| {
-            let expected = "no such key where `data.val_fraction` is 0, as it has no effect there";
-            Err(DataError::InvalidConfig { key, value, expected })
-        };
-        match (self.val_seed, self.val_rule) {
-            (Some(seed), _) => unused("data.val_seed", seed.to_string()),
-            (None, HoldOut::Rounded) => unused("data.val_rule", "\"rounded\"".to_owned()),
-            (None, HoldOut::EachClass) => Ok(()),
-        }
+    }
+
+    /// A key that the dataset does not look at, its value and what is expected.
+    fn without_effect(&self) -> Option<(&'static str, String, &'static str)> {
+        let of_path = |path: &Option<PathBuf>| Some(path.as_ref()?.display().to_string());
+        let (pairs, objects) = (self.dataset.has_pairs(), self.dataset.has_objects());
+        let (files, lists) =
+            (self.dataset.has_image_files(), pairs || self.dataset == DatasetKind::Yolo);
+        let of_files = "left out: `imagenet` and `folder` alone look for validation images there";
+        let of_lists =
+            "left out: `pairs`, `ade20k` and `yolo` alone take the classes' names of a file";
+        let of_pairs = "left out: `pairs` and `ade20k` alone have label maps";
+        let of_objects = "left out: `coco` and `yolo` alone have annotations";
+        let flag = self.reduce_zero_label.map(|flag| flag.to_string());
+        let all = [
+            ("data.val_path", of_path(&self.val_path), files, of_files),
+            ("data.val_labels", of_path(&self.val_labels), files, of_files),
+            ("data.classes", of_path(&self.classes), lists, of_lists),
+            ("data.images", self.images.clone(), pairs, of_pairs),
+            ("data.label_maps", self.label_maps.clone(), pairs, of_pairs),
+            ("data.image_suffix", self.image_suffix.clone(), pairs, of_pairs),
+            ("data.label_suffix", self.label_suffix.clone(), pairs, of_pairs),
+            ("data.reduce_zero_label", flag, pairs, of_pairs),
+            ("data.train_images", of_path(&self.train_images), objects, of_objects),
+            ("data.train_annotations", of_path(&self.train_annotations), objects, of_objects),
+            ("data.val_images", of_path(&self.val_images), objects, of_objects),
+            ("data.val_annotations", of_path(&self.val_annotations), objects, of_objects),
+        ];
+        let found = all.into_iter().find(|(_, value, is_read, _)| value.is_some() && !is_read);
+        found.map(|(key, value, _, expected)| (key, value.unwrap_or_default(), expected))
+    }
+
+    /// Whether the dataset may have training images alone, or test images beside validation images.
+    fn may_be_alone(&self) -> bool {
+        self.dataset == DatasetKind::Folder || self.dataset.has_objects()
     }
 
     fn invalid_fraction(&self, expected: &'static str) -> DataError {
@@ -38,78 +107,136 @@ impl DataConfig {
     }
 }
 
-/// Takes the validation split out of the training part, if one is to be held out.
-pub(super) fn hold_out(splits: Splits, config: &DataConfig) -> Result<Splits, DataError> {
-    if config.val_fraction == 0.0 {
-        return Ok(splits);
-    }
-    let train = &splits.train;
-    let seed = config.val_seed.unwrap_or(0);
-    let (kept, held) = stratified(train.dataset(), config.val_fraction, seed, config.val_rule);
-    if kept.is_empty() || held.is_empty() {
-        return Err(config.invalid_fraction(match config.val_rule {
-            HoldOut::EachClass => "a share that leaves both parts an image, and each class one",
-            HoldOut::Rounded => "a share that leaves both parts an image",
-        }));
-    }
-    Ok(Splits { val: Some(train.only(held)), train: train.only(kept), ..splits })
+const BESIDE: &str = "a share, 0 ≤ share < 1, that leaves images beside `data.val_fraction`";
+const OWN_VAL: &str = "0, as the data have validation images of their own";
+const OWN_VAL_PARTS: &str = "0, as the data have validation images of their own (`data.parts`)";
+const OWN_TEST: &str = "0, as the data have test images of their own";
+
+/// A value as it is written in a configuration.
+fn toml_of(parts: DataParts) -> String {
+    toml::Value::try_from(parts).map_or_else(|_| String::new(), |value| value.to_string())
 }
 
-/// The images of a class in a random order, of which the first `held` are held out.
+/// Takes the validation and the test split out of the training part, those that are to be held
+/// out.
+pub(super) fn hold_out(splits: Splits, config: &DataConfig) -> Result<Splits, DataError> {
+    let is_alone = splits.test.is_empty();
+    if !is_alone && config.test_fraction.is_some_and(|share| share > 0.0) {
+        let (key, value) = ("data.test_fraction", config.test_share().to_string());
+        return Err(DataError::InvalidConfig { key, value, expected: OWN_TEST });
+    }
+    let test_fraction = if is_alone { config.test_share() } else { 0.0 };
+    if is_alone && test_fraction == 0.0 {
+        let train = config.path.clone().unwrap_or_default();
+        let advice = "set `data.test_fraction` and `data.val_fraction` to the shares of each \
+                      class to hold out, such as 0.15, or `data.val_path` to a folder of classes \
+                      to test on";
+        return Err(SourceError::NoPart { train, what: "test", advice }.into());
+    }
+    let has_val = config.val_fraction > 0.0;
+    if has_val && splits.val.is_some() && config.may_be_alone() {
+        let is_of_folders = config.dataset == DatasetKind::Folder;
+        let expected = if is_of_folders { OWN_VAL_PARTS } else { OWN_VAL };
+        return Err(config.invalid_fraction(expected));
+    }
+    if !has_val && !is_alone {
+        return Ok(splits);
+    }
+    if config.val_fraction + test_fraction >= 1.0 {
+        let (key, value) = ("data.test_fraction", test_fraction.to_string());
+        return Err(DataError::InvalidConfig { key, value, expected: BESIDE });
+    }
+    let (train, seed) = (&splits.train, config.val_seed.unwrap_or(0));
+    let shares = Shares { val: config.val_fraction, test: test_fraction, rule: config.val_rule };
+    let [kept, val, test] = stratified(train.dataset(), shares, seed);
+    if kept.is_empty() || (has_val && val.is_empty()) || (is_alone && test.is_empty()) {
+        let (key, value, expected) = match is_alone && (test.is_empty() || !has_val) {
+            true => ("data.test_fraction", test_fraction, EACH),
+            false if config.val_rule == HoldOut::EachClass => {
+                ("data.val_fraction", config.val_fraction, EACH)
+            }
+            false => ("data.val_fraction", config.val_fraction, BOTH),
+        };
+        return Err(DataError::InvalidConfig { key, value: value.to_string(), expected });
+    }
+    let test = if is_alone { train.only(test) } else { splits.test };
+    let val = if has_val { Some(train.only(val)) } else { splits.val };
+    Ok(Splits { train: train.only(kept), val, test, test_fraction, ..splits })
+}
+
+const BOTH: &str = "a share that leaves both parts an image";
+const EACH: &str = "a share that leaves both parts an image, and each class one";
+
+/// The shares of a dataset that are held out.
+#[derive(Clone, Copy)]
+struct Shares {
+    val: f64,
+    test: f64,
+    /// Of the validation images; each class keeps an image from the test.
+    rule: HoldOut,
+}
+
+/// The images of a class in a random order: the first `held[0]` and the last `held[1]` are held
+/// out, for validation and for the test. So neither number changes which images the other takes.
 struct Members {
     images: Vec<usize>,
-    held: usize,
+    held: [usize; 2],
 }
 
 impl Members {
     fn kept(&self) -> usize {
-        self.images.len() - self.held
+        self.images.len() - self.held[0] - self.held[1]
     }
 }
 
-/// Splits a dataset's indices into those to train on and those held out, both ascending.
+/// Splits a dataset's indices into those to train on, those of validation and those of the test,
+/// each ascending.
 ///
-/// About `round(fraction · len)` images are held out, from every class its share to within one
-/// image, unless the rule asks for more of the large classes. `seed` alone decides which ones.
-fn stratified(
-    dataset: &dyn Dataset,
-    fraction: f64,
-    seed: u64,
-    rule: HoldOut,
-) -> (Vec<usize>, Vec<usize>) {
+/// About `round(share · len)` images are held out, from every class its share to within one image,
+/// unless the rule asks for more of the large classes. `seed` alone decides which ones.
+fn stratified(dataset: &dyn Dataset, shares: Shares, seed: u64) -> [Vec<usize>; 3] {
     let mut classes: Vec<Members> =
-        (0..dataset.num_classes()).map(|_| Members { images: Vec::new(), held: 0 }).collect();
+        (0..dataset.num_classes()).map(|_| Members { images: Vec::new(), held: [0; 2] }).collect();
     for index in 0..dataset.len() {
         classes[dataset.label(index) as usize].images.push(index);
     }
-    let (mut seen, mut held) = (0, 0);
-    for (class, Members { images, held: of_class }) in classes.iter_mut().enumerate() {
+    for (class, Members { images, .. }) in classes.iter_mut().enumerate() {
         rng::shuffle(&mut rng::keyed("vim-data holdout v1", &[seed, class as u64]), images);
-        // Rounding the running total, not each class, keeps the sum right when classes are small.
-        seen += images.len();
-        let wanted = (fraction * seen as f64).round() as usize - held;
-        *of_class = images.len().min(wanted);
-        held += *of_class;
     }
-    if rule == HoldOut::EachClass && held < seen {
-        give_back(&mut classes);
+    // The test first: its images do not depend on the number of the others.
+    for (of, share, rule) in [(1, shares.test, HoldOut::EachClass), (0, shares.val, shares.rule)] {
+        let (mut seen, mut held) = (0, 0);
+        for members in &mut classes {
+            // Rounding the running total, not each class, keeps the sum right when classes are
+            // small.
+            seen += members.images.len();
+            let wanted = (share * seen as f64).round() as usize - held;
+            members.held[of] = members.kept().min(wanted);
+            held += members.held[of];
+        }
+        if rule == HoldOut::EachClass && held < seen {
+            give_back(&mut classes, of);
+        }
     }
-    let (mut train, mut val) = (Vec::new(), Vec::new());
-    for Members { images, held } in classes {
-        val.extend_from_slice(&images[..held]);
-        train.extend_from_slice(&images[held..]);
+    let mut parts = [const { Vec::new() }; 3];
+    for members in classes {
+        let (val, rest) = members.images.split_at(members.held[0]);
+        let (train, test) = rest.split_at(rest.len() - members.held[1]);
+        for (part, images) in parts.iter_mut().zip([train, val, test]) {
+            part.extend_from_slice(images);
+        }
     }
-    train.sort_unstable();
-    val.sort_unstable();
-    (train, val)
+    parts.iter_mut().for_each(|part| part.sort_unstable());
+    parts
 }
 
-/// Gives each class that has lost all its images one of them back, and takes as many from others
-/// instead: one from each of the largest, and again, while a class can spare one.
-fn give_back(classes: &mut [Members]) {
+/// Gives each class that has lost all its images one of those back that are held out for `of`, and
+/// takes as many from others instead: one from each of the largest, and again, while a class can
+/// spare one.
+fn give_back(classes: &mut [Members], of: usize) {
     let mut owed = 0;
-    for members in classes.iter_mut().filter(|members| members.held > 0 && members.kept() == 0) {
-        members.held -= 1;
+    for members in classes.iter_mut().filter(|one| one.held[of] > 0 && one.kept() == 0) {
+        members.held[of] -= 1;
         owed += 1;
     }
     let mut order: Vec<usize> = (0..classes.len()).collect();
@@ -120,7 +247,7 @@ fn give_back(classes: &mut [Members]) {
             return;
         }
         for &class in order.iter().take(owed) {
-            classes[class].held += 1;
+            classes[class].held[of] += 1;
         }
         owed -= order.len().min(owed);
     }
@@ -186,8 +313,8 @@ mod tests {
         rule: HoldOut,
     ) -> (Vec<usize>, Vec<usize>) {
         let data = of_counts(counts);
-        let (train, val) = stratified(&data, fraction, seed, rule);
-        assert_eq!(train.len() + val.len(), data.len());
+        let [train, val, test] = stratified(&data, Shares { val: fraction, test: 0.0, rule }, seed);
+        assert_eq!((train.len() + val.len(), test.len()), (data.len(), 0));
         let mut kept = vec![0; counts.len()];
         train.iter().for_each(|&index| kept[data.label(index) as usize] += 1);
         (val, kept)
@@ -233,6 +360,40 @@ mod tests {
             }
         }
         assert!(compared > 30, "{compared}");
+    }
+
+    #[test]
+    fn test_images_are_apart_and_depend_on_no_other_share() {
+        let tail: Vec<usize> = (0..60).map(|class| 1 + 90 / (class + 1)).collect();
+        for (counts, val, test) in
+            [(&tail[..], 0.2, 0.2), (&[1, 2, 3, 14], 0.4, 0.3), (&[9], 0.5, 0.4)]
+        {
+            let data = of_counts(counts);
+            let rule = HoldOut::EachClass;
+            for seed in 0..20 {
+                let [kept, of_val, of_test] = stratified(&data, Shares { val, test, rule }, seed);
+                let mut all = [&kept[..], &of_val, &of_test].concat();
+                all.sort_unstable();
+                assert_eq!(all, (0..data.len()).collect::<Vec<_>>(), "{counts:?}");
+                for (class, &count) in counts.iter().enumerate() {
+                    let has =
+                        |part: &[usize]| part.iter().any(|&at| data.labels[at] as usize == class);
+                    assert!(has(&kept) || count == 0, "{counts:?} {seed} {class}");
+                }
+                let [_, _, alone] = stratified(&data, Shares { val: 0.0, test, rule }, seed);
+                assert_eq!(alone, of_test);
+                assert_eq!(of_test.len(), (test * data.len() as f64).round() as usize);
+            }
+        }
+        let data = of_counts(&[40, 20]);
+        let [_, val, test] =
+            stratified(&data, Shares { val: 0.2, test: 0.1, rule: HoldOut::EachClass }, 0);
+        assert_eq!((val.len(), test.len()), (12, 6));
+        assert_eq!(
+            held_of(&[40, 20], 0.2, 0, HoldOut::EachClass).0,
+            val,
+            "test images change none"
+        );
     }
 
     /// What configurations of version 1 held out: their runs are resumed by it.

@@ -1,17 +1,19 @@
 //! ImageNet and other images in files: folders, archives read in place, WebDataset shards, packs.
 
-use std::{path::PathBuf, sync::Arc};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use super::{DataConfig, DatasetKind, Files, Source, Sources};
-use crate::classes::match_names;
+use super::{DataConfig, DatasetKind, Files, Source, Sources, check_path};
+use crate::classes::{ClassMatch, match_names};
 use crate::dataset::{Class, Dataset};
 use crate::error::{ClassError, DataError, SourceError, StagingError, listed};
 use crate::statistics::Statistics;
 use crate::storage::EnvPaths;
 use crate::storage::cache::{self, CachedIndex};
+use crate::storage::folder::instead_of_images;
 use crate::storage::images::Images;
 use crate::storage::index::Index;
-use crate::storage::layout;
+use crate::storage::layout::{self, DataParts, Found, Part, Sought};
 use crate::storage::staging::{Stage, Staging};
 
 /// The source of ImageNet and of folders. The classes are found with the files.
@@ -32,43 +34,121 @@ pub fn open_images(
     config: &DataConfig,
     env_paths: &EnvPaths,
 ) -> Result<Sources<Images>, DataError> {
-    let (val_path, val_labels) = (config.val_path.as_deref(), config.val_labels.as_deref());
-    let (train, val) = layout::find(config.required_path()?, val_path, val_labels)?;
+    let Found { train, val, test, parts, unread } = find(config)?;
     let mut notes = Vec::new();
-    let mut open = |part| -> Result<CachedIndex, DataError> {
+    let is_imagenet = config.dataset == DatasetKind::Imagenet;
+    if !is_imagenet {
+        notes.extend(unread_note(train.root(), &unread, parts));
+    }
+    let open = |part, notes: &mut Vec<String>| -> Result<CachedIndex, DataError> {
         let cached = cache::open(part, config.index_cache.as_deref(), env_paths)?;
         notes.extend(cached.index.notes.iter().chain(&cached.notes).cloned());
         Ok(cached)
     };
-    let (train, val) = (open(train)?, open(val)?);
-    let labels = labels_of(&train, &val)?;
-    if config.dataset == DatasetKind::Imagenet {
-        notes.extend(count_notes(&train.index, &val.index));
+    let train = open(train, &mut notes)?;
+    check_each_class(&train)?;
+    match_in(&train, &train.index.classes, &train.index.classes)?;
+    let mut further = |part: Option<Part>, what| -> Result<Option<Images>, DataError> {
+        let Some(part) = part else { return Ok(None) };
+        let part = open(part, &mut notes)?;
+        if is_imagenet {
+            notes.extend(count_notes(&train.index, &part.index));
+        }
+        let labels = labels_of(&train, &part, what)?;
+        let images = Images::labelled(part, train.index.classes.clone(), labels, config.exif())?;
+        notes.extend(missing_note(&images, what));
+        Ok(Some(images))
+    };
+    let (mut val, mut test) = (further(val, "validation")?, further(test, "test")?);
+    let mut train = Images::new(train, config.exif())?;
+    let mut all: Vec<&mut Images> =
+        std::iter::once(&mut train).chain(&mut val).chain(&mut test).collect();
+    let staging = start_staging(&mut all, &mut notes, config.stage, env_paths)?;
+    Ok(Sources { train, val, test, notes, staging })
+}
+
+fn find(config: &DataConfig) -> Result<Found, DataError> {
+    // ImageNet's validation images are what is published to be tested.
+    let is_imagenet = config.dataset == DatasetKind::Imagenet;
+    let parts = if is_imagenet { DataParts::TrainVal } else { config.parts.unwrap_or_default() };
+    let (val_path, list) = (config.val_path.as_deref(), config.val_labels.as_deref());
+    layout::find(&Sought { path: config.required_path()?, val_path, list, parts })
+}
+
+/// The parts that a configuration of `folder` would open: those it names, or else those that are
+/// there. `None` of other datasets.
+///
+/// # Errors
+/// As for [`open_images`], as far as that needs no images.
+pub fn parts_of(config: &DataConfig) -> Result<Option<DataParts>, DataError> {
+    if config.dataset != DatasetKind::Folder {
+        return Ok(None);
     }
-    let classes = train.index.classes.clone();
-    let mut val = Images::labelled(val, classes.clone(), labels)?;
-    let mut train = Images::new(train)?;
-    notes.extend(missing_note(&val));
-    let staging = start_staging(&mut [&mut train, &mut val], &mut notes, config.stage, env_paths)?;
-    Ok(Sources { train, val, notes, staging })
+    check_path(config)?;
+    find(config).map(|found| Some(found.parts))
+}
+
+/// A note on what lies beside the training part and is not read.
+fn unread_note(train: &Path, unread: &[PathBuf], parts: DataParts) -> Option<String> {
+    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let names: Vec<String> = unread.iter().map(name).collect();
+    let are = if names.len() == 1 { "is" } else { "are" };
+    let hint = match parts == DataParts::TrainVal && names.iter().any(|name| name.contains("test"))
+    {
+        true => "; `data.parts = \"train_val_test\"` reads a test part that has classes",
+        false => "",
+    };
+    (!names.is_empty())
+        .then(|| format!("{} beside `{}` {are} not read{hint}", listed(&names), train.display()))
+}
+
+/// Checks that each training class has images.
+fn check_each_class(train: &CachedIndex) -> Result<(), DataError> {
+    let Part::Classes { root, names } = &train.part else { return Ok(()) };
+    let has_images = classes_with_images(&train.index);
+    let Some(empty) = has_images.iter().position(|&has| !has) else { return Ok(()) };
+    let (path, class) = (root.clone(), names[empty].clone());
+    let found = instead_of_images(&root.join(&class));
+    Err(SourceError::EmptyClass { path, class, found }.into())
+}
+
+/// Whether each class has images.
+fn classes_with_images(index: &Index) -> Vec<bool> {
+    let mut has_images = vec![false; index.classes.len()];
+    index.entries.iter().for_each(|entry| has_images[entry.label as usize] = true);
+    has_images
+}
+
+/// Matches the classes of `part`, which are `theirs`, with `ours`.
+fn match_in(
+    part: &CachedIndex,
+    ours: &[String],
+    theirs: &[String],
+) -> Result<ClassMatch, DataError> {
+    match_names(ours, theirs).map_err(|error| {
+        if let ClassError::Twice { name, .. } = error {
+            return SourceError::ClassTwice { path: part.part.root().to_owned(), name }.into();
+        }
+        error.into()
+    })
 }
 
 /// The label among the classes of `train` of each class of `val`, which may lack some.
-fn labels_of(train: &CachedIndex, val: &CachedIndex) -> Result<Vec<Class>, DataError> {
-    let (ours, theirs) = (&train.index.classes, &val.index.classes);
-    let in_part = |part: &CachedIndex| {
-        let path = part.part.root().to_owned();
-        move |error| -> DataError {
-            if let ClassError::Twice { name, .. } = error {
-                return SourceError::ClassTwice { path, name }.into();
-            }
-            error.into()
-        }
-    };
-    match_names(ours, ours).map_err(in_part(train))?;
-    let matched = match_names(ours, theirs).map_err(in_part(val))?;
+fn labels_of(
+    train: &CachedIndex,
+    val: &CachedIndex,
+    what: &'static str,
+) -> Result<Vec<Class>, DataError> {
+    let ours = &train.index.classes;
+    // A folder without images is no class of this part.
+    let has_images = classes_with_images(&val.index);
+    let theirs = val.index.classes.iter().zip(&has_images).filter(|(_, has)| **has);
+    let theirs = &theirs.map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let matched = match_in(val, ours, theirs)?;
     if matched.unknown.is_empty() {
-        return Ok(matched.labels.into_iter().flatten().collect());
+        let mut labels = matched.labels.into_iter().flatten();
+        let label = |&has: &bool| if has { labels.next().unwrap_or(0) } else { 0 };
+        return Ok(has_images.iter().map(label).collect());
     }
     if let Some(list) = val.part.list()
         && theirs.iter().all(|class| class.parse::<u32>().is_ok())
@@ -81,16 +161,19 @@ fn labels_of(train: &CachedIndex, val: &CachedIndex) -> Result<Vec<Class>, DataE
         val: val.part.root().to_owned(),
         val_classes: theirs.len(),
         difference: format!("only the former has {}", listed(&matched.unknown)),
-        advice: match theirs.len() {
-            1 => "it may have fewer, but no others, or `data.val_labels` must list them",
-            _ => "it may have fewer, but no others",
+        advice: match (what, theirs.len()) {
+            ("test", _) => {
+                "it may have fewer, but no others; `data.parts` says which parts are read"
+            }
+            (_, 1) => "it may have fewer, but no others, or `data.val_labels` must list them",
+            (_, _) => "it may have fewer, but no others",
         },
     }
     .into())
 }
 
-/// A note if `val` lacks classes.
-fn missing_note(val: &Images) -> Option<String> {
+/// A note if `val`, the part called `what`, lacks classes.
+fn missing_note(val: &Images, what: &str) -> Option<String> {
     let mut has_images = vec![false; val.num_classes()];
     (0..val.len()).for_each(|index| has_images[val.label(index) as usize] = true);
     let without = val.class_names().iter().zip(has_images).filter(|&(_, has_images)| !has_images);
@@ -98,7 +181,7 @@ fn missing_note(val: &Images) -> Option<String> {
     (!missing.is_empty()).then(|| {
         let (lacking, all) = (missing.len(), val.num_classes());
         let names = listed(&missing);
-        format!("the validation part has no images of {lacking} of the {all} classes: {names}")
+        format!("the {what} part has no images of {lacking} of the {all} classes: {names}")
     })
 }
 

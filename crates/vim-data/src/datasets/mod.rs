@@ -32,7 +32,7 @@ use hold_out::hold_out;
 
 pub use cifar::{Cifar, PUBLISHED_ARCHIVES, PublishedArchive, known_archive};
 pub use coco::{Coco, open_coco};
-pub use image_files::open_images;
+pub use image_files::{open_images, parts_of};
 pub use pairs::{Pairs, open_pairs};
 pub use shapes::{Shapes, ShapesBackground, ShapesConfig, ShapesPart};
 
@@ -66,10 +66,13 @@ pub enum DatasetKind {
     Folder,
     /// ADE20K's scenes with label maps of 150 classes, as published: the zip, a tar or the folder.
     Ade20k,
-    /// Images of any kind with label maps, in the folders of ADE20K.
+    /// Images of any kind with label maps, in folders as ADE20K, VOC or CVAT have them, or others.
     Pairs,
-    /// COCO's images with objects of 80 classes, as published in 2017: the zips or the folders.
+    /// Images with objects in COCO's format: as published in 2017, the zips or the folders, or as
+    /// Roboflow, CVAT and Label Studio export them; LVIS.
     Coco,
+    /// Images with objects in YOLO's files of labels.
+    Yolo,
 }
 
 impl DatasetKind {
@@ -80,7 +83,7 @@ impl DatasetKind {
             Self::Cifar100 => &cifar::CIFAR100.source,
             Self::Imagenet | Self::Folder => &image_files::SOURCE,
             Self::Ade20k | Self::Pairs => &pairs::SOURCE,
-            Self::Coco => &coco::SOURCE,
+            Self::Coco | Self::Yolo => &coco::SOURCE,
         }
     }
 
@@ -253,13 +256,16 @@ pub struct Splits {
     pub notes: Vec<String>,
     /// The copying of archives to the node's disk, if there is any.
     pub staging: Option<Arc<Staging>>,
+    /// The share of the training part that the test images are, held out of it; 0 if they are a
+    /// part of their own.
+    pub test_fraction: f64,
 }
 
 impl Splits {
     /// Two parts without notes.
     fn new(train: impl Dataset + 'static, test: impl Dataset + 'static) -> Self {
         let [train, test] = [Arc::new(train) as Arc<dyn Dataset>, Arc::new(test)].map(Split::whole);
-        Self { train, val: None, test, notes: vec![], staging: None }
+        Self { train, val: None, test, notes: vec![], staging: None, test_fraction: 0.0 }
     }
 
     /// The same images under the labels and the names of recorded classes, as `matched` has them;
@@ -268,29 +274,47 @@ impl Splits {
     /// # Errors
     /// If a class was not recorded, or the match is of other names.
     pub fn relabelled(self, names: &[String], matched: &ClassMatch) -> Result<Self, ClassError> {
-        let Self { train, val, test, notes, staging } = self;
         let of = |split: Split| split.relabelled(names, matched);
-        let (train, val, test) = (of(train)?, val.map(of).transpose()?, of(test)?);
-        Ok(Self { train, val, test, notes, staging })
+        let (train, test) = (of(self.train)?, of(self.test)?);
+        Ok(Self { train, val: self.val.map(of).transpose()?, test, ..self })
     }
 }
 
-/// The two parts of a dataset in files.
+/// The parts of a dataset in files.
 #[derive(Debug)]
 pub struct Sources<D> {
     /// Trained on.
     pub train: D,
-    /// The published validation images: measured at the end.
-    pub val: D,
+    /// Validation images. Without test images they are measured at the end.
+    pub val: Option<D>,
+    /// Test images.
+    pub test: Option<D>,
     /// Oddities that are no errors, a line each.
     pub notes: Vec<String>,
     /// The copying of archives to the node's disk, if there is any.
     pub staging: Option<Arc<Staging>>,
 }
 
+impl<D> Sources<D> {
+    /// The parts by their names, in order.
+    pub fn parts(self) -> impl Iterator<Item = (&'static str, D)> {
+        let Self { train, val, test, .. } = self;
+        [("train", Some(train)), ("val", val), ("test", test)]
+            .into_iter()
+            .filter_map(|(name, part)| Some((name, part?)))
+    }
+}
+
 impl<D: Dataset + 'static> From<Sources<D>> for Splits {
-    fn from(Sources { train, val, notes, staging }: Sources<D>) -> Self {
-        Self { notes, staging, ..Self::new(train, val) }
+    /// The test part has no image if it is to be held out of the training part.
+    fn from(Sources { train, val, test, notes, staging }: Sources<D>) -> Self {
+        let whole = |part: D| Split::whole(Arc::new(part));
+        let (train, val, test) = (whole(train), val.map(whole), test.map(whole));
+        let (val, test) = match test {
+            Some(test) => (val, test),
+            None => (None, val.unwrap_or_else(|| train.only(vec![]))),
+        };
+        Self { train, val, test, notes, staging, test_fraction: 0.0 }
     }
 }
 
@@ -298,8 +322,8 @@ impl<D: Dataset + 'static> From<Sources<D>> for Splits {
 /// read into memory whole.
 ///
 /// With `val_fraction > 0` a stratified share of the training set becomes the validation split.
-/// Otherwise only `shapes` has one: ImageNet's published validation images are the test set here,
-/// and a checkpoint chosen by them would be measured too well.
+/// Otherwise only `shapes` and folders of three parts have one: ImageNet's published validation
+/// images are the test set here, and a checkpoint chosen by them would be measured too well.
 ///
 /// # Errors
 /// If a value is out of range, the dataset's images do not have the annotation, or its files are

@@ -5,11 +5,10 @@ use std::io::Cursor;
 use image::ImageDecoder;
 use image::codecs::webp::WebPDecoder;
 use image::metadata::Orientation;
-use png::{BitDepth, ColorType};
 use zune_core::bytestream::ZCursor;
 use zune_jpeg::JpegDecoder;
 
-use super::{DecodeError, Decoder, Header, ImageKind, shielded};
+use super::{DecodeError, Decoder, Header, ImageKind, Stored, others, shielded};
 
 /// What the start of a file tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -18,14 +17,13 @@ pub(crate) struct Head {
     pub(crate) header: Header,
     /// How the pixels lie by the EXIF data, 1 to 8: 1 as they are to be seen, or nothing is said.
     pub(crate) orientation: u8,
-    /// Whether it is a grey PNG of 8 bits, as label maps are.
-    pub(crate) is_grey8: bool,
 }
 
 impl Head {
-    /// Height and width in pixels.
-    pub(crate) fn size(&self) -> [usize; 2] {
-        [self.header.height, self.header.width]
+    /// How the pixels lie.
+    pub(crate) fn stored(&self) -> Stored {
+        let Header { height, width, .. } = self.header;
+        Stored { size: [height, width], orientation: self.orientation }
     }
 }
 
@@ -38,7 +36,7 @@ impl Decoder {
         let header = self.header(start)?;
         let kind = header.kind;
         shielded(kind, || {
-            let (mut exif, mut is_grey8) = (None, false);
+            let mut exif = None;
             match kind {
                 ImageKind::Jpeg => {
                     let mut decoder = JpegDecoder::new(ZCursor::new(start));
@@ -49,26 +47,34 @@ impl Decoder {
                 }
                 ImageKind::Png => {
                     let reader = png::Decoder::new(Cursor::new(start)).read_info();
-                    let truncated = |_| DecodeError::Truncated { kind };
-                    let reader = reader.map_err(truncated)?;
-                    let info = reader.info();
-                    is_grey8 = (info.color_type, info.bit_depth)
-                        == (ColorType::Grayscale, BitDepth::Eight);
-                    exif = info.exif_metadata.as_ref().map(|exif| exif.to_vec());
+                    let reader = reader.map_err(others::png_error)?;
+                    exif = reader.info().exif_metadata.as_ref().map(|exif| exif.to_vec());
                 }
-                // The data follow the image.
-                ImageKind::WebP if !is_whole => return Err(DecodeError::Truncated { kind }),
+                // The data follow the image, and its flags say whether there are any.
+                ImageKind::WebP if !is_whole && has_exif(start) => {
+                    return Err(DecodeError::Truncated { kind });
+                }
                 ImageKind::WebP => {
                     let decoder = WebPDecoder::new(Cursor::new(start)).ok();
                     exif = decoder.and_then(|mut decoder| decoder.exif_metadata().ok().flatten());
                 }
-                ImageKind::Bmp | ImageKind::Gif => {}
+                ImageKind::Bmp | ImageKind::Gif | ImageKind::Tiff | ImageKind::Pnm => {}
             }
-            let orientation = exif.and_then(|exif| Orientation::from_exif_chunk(&exif));
+            let of_exif = |exif: Vec<u8>| Orientation::from_exif_chunk(&exif);
+            let orientation = match kind == ImageKind::Tiff {
+                true => others::orientation(kind, start),
+                false => exif.and_then(of_exif),
+            };
             let orientation = orientation.map_or(1, Orientation::to_exif);
-            Ok(Head { header, orientation, is_grey8 })
+            Ok(Head { header, orientation })
         })
     }
+}
+
+/// Whether a WebP has EXIF data by the flags of its first chunk.
+fn has_exif(start: &[u8]) -> bool {
+    const EXIF: u8 = 0x08;
+    start.get(12..16) == Some(b"VP8X") && start.get(20).is_some_and(|flags| flags & EXIF != 0)
 }
 
 #[cfg(test)]
@@ -92,7 +98,7 @@ mod tests {
         let decoder = Decoder::new(DecodeLimits::default()).unwrap();
         let plain = include_bytes!("../../tests/golden/src0.jpg");
         let head = decoder.head(plain, true).unwrap();
-        assert_eq!((head.orientation, head.is_grey8), (1, false));
+        assert_eq!(head.orientation, 1);
         for orientation in 1..=8 {
             let turned = decoder.head(&jpeg(orientation, 0), true).unwrap();
             assert_eq!(turned, Head { orientation, ..head });
@@ -103,5 +109,30 @@ mod tests {
         let long = jpeg(6, 40_000);
         assert!(decoder.head(&long[..16 << 10], false).is_err());
         assert_eq!(decoder.head(&long[..50_000], false).unwrap(), Head { orientation: 6, ..head });
+    }
+
+    /// A grey TIFF of 3 × 2 pixels, which lie as `orientation` says.
+    fn tiff(orientation: u16) -> Vec<u8> {
+        let tags = [256, 257, 258, 259, 262, 273, 274, 277, 278, 279];
+        let values = [3, 2, 8, 1, 1, 8, orientation, 1, 2, 6];
+        // The pixels are before the directory.
+        let mut file = b"II*\0\x0e\0\0\0pixels\x0a\0".to_vec();
+        for (tag, value) in tags.into_iter().zip(values) {
+            let entry: [u16; 6] = [tag, 3, 1, 0, value, 0];
+            file.extend(entry.iter().flat_map(|word| word.to_le_bytes()));
+        }
+        file.extend([0; 4]);
+        file
+    }
+
+    #[test]
+    fn tiffs_tell_how_they_lie() {
+        let decoder = Decoder::new(DecodeLimits::default()).unwrap();
+        for orientation in 1..=8 {
+            let file = tiff(orientation);
+            let head = decoder.head(&file, true).unwrap();
+            assert_eq!((head.stored().size, u16::from(head.orientation)), ([2, 3], orientation));
+            assert!(decoder.head(&file[..40], false).is_err(), "its directory is at the end");
+        }
     }
 }

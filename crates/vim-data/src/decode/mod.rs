@@ -2,11 +2,13 @@
 //!
 //! The first bytes decide the format, not the name: ImageNet holds a PNG called `.JPEG`. Every
 //! image becomes 8-bit RGB as by Pillow's `convert("RGB")`: grey is repeated, transparency dropped,
-//! CMYK inverted as Adobe stores it, the orientation in the metadata ignored. One difference: of
-//! 16-bit grey PNGs the upper 8 bits are kept, which Pillow makes nearly white.
+//! CMYK inverted as Adobe stores it. One difference: of 16-bit grey PNGs the upper 8 bits are kept,
+//! which Pillow makes nearly white. Pixels are decoded as they lie in the file; [`Exif`] says when
+//! they are then turned.
 //!
 //! A file that Pillow refuses is an error, so that no half image is trained on.
 
+pub(crate) mod exif;
 mod head;
 mod jpeg;
 mod others;
@@ -14,11 +16,16 @@ mod others;
 mod turbo;
 mod zune;
 
+use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
+
+use strum::VariantArray;
 
 use crate::input::InputKind;
 use crate::pixels::{Pixels, Region};
 
+pub use exif::Exif;
+pub(crate) use exif::Stored;
 pub(crate) use head::Head;
 
 /// The largest files and images that are decoded.
@@ -38,7 +45,16 @@ impl Default for DecodeLimits {
 
 /// The format of a file.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, strum::Display, serde::Serialize, serde::Deserialize,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    strum::Display,
+    VariantArray,
+    serde::Serialize,
+    serde::Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "UPPERCASE")]
@@ -54,6 +70,12 @@ pub enum ImageKind {
     /// WebP.
     #[strum(serialize = "WebP")]
     WebP,
+    // Packs have the numbers of variants: new ones come last.
+    /// TIFF, of which the first page is taken.
+    Tiff,
+    /// PPM, PGM, PBM or PAM.
+    #[strum(serialize = "PNM")]
+    Pnm,
 }
 
 impl ImageKind {
@@ -65,18 +87,27 @@ impl ImageKind {
             [b'G', b'I', b'F', b'8', ..] => Some(Self::Gif),
             [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(Self::WebP),
             [b'B', b'M', ..] => Some(Self::Bmp),
+            [b'I', b'I', b'*' | b'+', 0, ..] | [b'M', b'M', 0, b'*' | b'+', ..] => Some(Self::Tiff),
+            [b'P', b'1'..=b'7', space, ..] if space.is_ascii_whitespace() => Some(Self::Pnm),
             _ => None,
         }
+    }
+
+    /// Extensions of all files that are decoded.
+    pub fn all_extensions() -> impl Iterator<Item = &'static str> {
+        Self::VARIANTS.iter().flat_map(|kind| kind.extensions()).copied()
     }
 
     /// Extensions of such files, the usual one first.
     pub(crate) fn extensions(self) -> &'static [&'static str] {
         match self {
-            Self::Jpeg => &["jpg", "jpeg"],
+            Self::Jpeg => &["jpg", "jpeg", "jfif"],
             Self::Png => &["png"],
             Self::Bmp => &["bmp"],
             Self::Gif => &["gif"],
             Self::WebP => &["webp"],
+            Self::Tiff => &["tif", "tiff"],
+            Self::Pnm => &["ppm", "pgm", "pbm", "pnm"],
         }
     }
 }
@@ -171,12 +202,18 @@ impl Decoder {
         }
         let kind = ImageKind::of(file).ok_or_else(|| match &file[..bytes.min(8)] {
             [] => DecodeError::Empty,
+            // ISO's container, of which phones' images are one kind.
+            [_, _, _, _, b'f', b't', b'y', b'p'] => DecodeError::Heif,
             start => DecodeError::Unknown { start: start.escape_ascii().to_string() },
         })?;
         let header = shielded(kind, || match kind {
             ImageKind::Jpeg => jpeg::header(file, self.library),
             ImageKind::Png => others::png_header(file),
-            ImageKind::Bmp | ImageKind::Gif | ImageKind::WebP => others::header(kind, file),
+            ImageKind::Bmp
+            | ImageKind::Gif
+            | ImageKind::WebP
+            | ImageKind::Tiff
+            | ImageKind::Pnm => others::header(kind, file),
         })?;
         let Header { height, width, .. } = header;
         if height == 0 || width == 0 {
@@ -218,22 +255,27 @@ impl Decoder {
         self.decode_region(file, Some(wanted), into)
     }
 
-    /// Decodes a label map, a grey PNG of 8 bits, into `into`, a byte for each pixel; gives its
-    /// height and width.
+    /// Decodes a label map, a PNG that is grey or has a palette, or one of the colours `by_colour`,
+    /// into `into`, a byte for each pixel; gives its height and width.
     ///
     /// # Errors
-    /// As for [`Self::decode`], and if the file is of another kind.
-    pub(crate) fn decode_grey(
+    /// As for [`Self::decode`], and if the file is of another kind or has another colour.
+    pub(crate) fn decode_values(
         &mut self,
         file: &[u8],
+        by_colour: &BTreeMap<[u8; 3], u8>,
         into: &mut Vec<u8>,
     ) -> Result<[usize; 2], DecodeError> {
         let kind = self.header(file)?.kind;
+        let raw = &mut self.raw;
         match kind {
-            ImageKind::Png => shielded(kind, || others::decode_grey(file, into)),
-            ImageKind::Jpeg | ImageKind::Bmp | ImageKind::Gif | ImageKind::WebP => {
-                Err(DecodeError::NotLabels { found: kind.to_string() })
-            }
+            ImageKind::Png => shielded(kind, || others::decode_values(file, by_colour, raw, into)),
+            ImageKind::Jpeg
+            | ImageKind::Bmp
+            | ImageKind::Gif
+            | ImageKind::WebP
+            | ImageKind::Tiff
+            | ImageKind::Pnm => Err(DecodeError::NotLabels { found: kind.to_string() }),
         }
     }
 
@@ -261,7 +303,14 @@ impl Decoder {
                 shielded(kind, || others::decode_png(file, header, raw, into))?;
                 None
             }
-            (ImageKind::Bmp | ImageKind::Gif | ImageKind::WebP, _) => {
+            (
+                ImageKind::Bmp
+                | ImageKind::Gif
+                | ImageKind::WebP
+                | ImageKind::Tiff
+                | ImageKind::Pnm,
+                _,
+            ) => {
                 shielded(kind, || others::decode(kind, file, into))?;
                 None
             }
@@ -286,11 +335,23 @@ fn shielded<T>(
 pub enum DecodeError {
     /// The first bytes are of no format known.
     #[error(
-        "begins with `{start}`, which is no JPEG, PNG, BMP, GIF or WebP; replace or remove the file"
+        "begins with `{start}`, which is no JPEG, PNG, BMP, GIF, WebP, TIFF or PNM; replace or \
+         remove the file"
     )]
     Unknown {
         /// The first bytes, escaped.
         start: String,
+    },
+    /// A phone's HEIC, an AVIF or the like.
+    #[error("is a HEIC, an AVIF or a video, which are not read; convert it to JPEG or PNG")]
+    Heif,
+    /// A file of a kind that its decoder does not know.
+    #[error("is a {kind} of a kind that is not read: {why}; save it as a PNG or a JPEG of 8 bits")]
+    Unsupported {
+        /// Format.
+        kind: ImageKind,
+        /// The decoder's reason, one line.
+        why: String,
     },
     /// The file is empty.
     #[error("is empty; replace or remove the file")]
@@ -342,12 +403,34 @@ pub enum DecodeError {
     },
     /// An image that is no label map.
     #[error(
-        "is a {found}, and a label map is a grey PNG of 8 bits whose values are the classes; \
-         convert it"
+        "is a {found}; a label map is a PNG, grey of 8 bits or with a palette, whose values are the \
+         classes, or one of their colours: docs/segmentation.md says how to convert it"
     )]
     NotLabels {
         /// What it is.
         found: String,
+    },
+    /// An image that fits what belongs to it as it is seen, and is to stay as it is stored.
+    #[error(
+        "has {} × {} pixels as stored, and {} × {}, as what belongs to it, as its EXIF orientation \
+         {orientation} turns it; set data.exif = \"apply\"", stored[0], stored[1], seen[0], seen[1]
+    )]
+    Turned {
+        /// 2 to 8.
+        orientation: u8,
+        /// Height and width as stored.
+        stored: [usize; 2],
+        /// Height and width as seen.
+        seen: [usize; 2],
+    },
+    /// A label map of colours with one that no class has.
+    #[error(
+        "has the colour #{:02x}{:02x}{:02x}, which the list of classes gives none; add it to the \
+         list, or make the map again", colour[0], colour[1], colour[2]
+    )]
+    LabelColour {
+        /// Red, green and blue.
+        colour: [u8; 3],
     },
     /// The decoder could not be set up.
     #[error("cannot be decoded: libjpeg-turbo could not be started ({why}); free some memory")]
@@ -360,7 +443,10 @@ pub enum DecodeError {
 impl DecodeError {
     /// With the decoder's reason brought to one line.
     fn corrupt(kind: ImageKind, why: impl ToString) -> Self {
-        let why = why.to_string();
-        Self::Corrupt { kind, why: why.split_whitespace().collect::<Vec<_>>().join(" ") }
+        Self::Corrupt { kind, why: one_line(why) }
     }
+}
+
+fn one_line(text: impl ToString) -> String {
+    text.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,5 +1,10 @@
 //! Label maps: a class for each pixel of an image.
 
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::decode::exif::turned_labels;
 use crate::decode::{DecodeError, Decoder};
 
 /// The label of pixels that count neither in the loss nor in a score.
@@ -24,6 +29,32 @@ impl LabelMap {
     /// Height and width.
     pub fn size(&self) -> [usize; 2] {
         [self.height, self.width]
+    }
+}
+
+/// What a label map holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabelTally {
+    /// Height and width, as stored.
+    pub size: [usize; 2],
+    /// How the pixels lie by the EXIF data, 1 to 8: 1 as they are to be seen, or nothing is said.
+    pub orientation: u8,
+    /// The values as stored that are there, ascending, and the number of their pixels.
+    pub values: Vec<(u8, u64)>,
+}
+
+impl LabelTally {
+    /// Counts the values of a map of this size.
+    pub(crate) fn of(size: [usize; 2], orientation: u8, stored: &[u8]) -> Self {
+        let mut counts = [0; 256];
+        stored.iter().for_each(|&value| counts[usize::from(value)] += 1);
+        let values = (0..=u8::MAX).zip(counts).filter(|&(_, count)| count > 0).collect();
+        Self { size, orientation, values }
+    }
+
+    /// The values as stored that are there.
+    pub(crate) fn stored(&self) -> Vec<u8> {
+        self.values.iter().map(|&(value, _)| value).collect()
     }
 }
 
@@ -102,6 +133,17 @@ impl LabelRule {
     }
 }
 
+/// The label maps of a dataset, which hold a byte for each pixel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelMaps {
+    /// From bytes to classes.
+    pub rule: LabelRule,
+    /// Colour of each class in pictures, red, green and blue.
+    pub colours: Vec<[u8; 3]>,
+    /// The value that a colour stands for in a map of colours; empty where such are not read.
+    pub by_colour: BTreeMap<[u8; 3], u8>,
+}
+
 /// A value in a label map that is no class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StrayLabel {
@@ -147,7 +189,7 @@ pub enum PairError {
     /// A label that is no class.
     #[error(
         "has a label map with the value {value}, and {classes} classes are numbered {first} to \
-         {last}; is the list of classes whole (docs/segmentation.md)?"
+         {last}: the list of classes may lack some (docs/segmentation.md)"
     )]
     Label {
         /// As stored.
@@ -159,6 +201,16 @@ pub enum PairError {
         /// The value of the last class.
         last: usize,
     },
+}
+
+impl LabelMap {
+    /// The map as it is seen, by its EXIF orientation, 1 to 8.
+    pub(crate) fn turn(&mut self, orientation: u8) {
+        if orientation != 1 {
+            let (labels, size) = (std::mem::take(&mut self.labels), self.size());
+            (self.labels, [self.height, self.width]) = turned_labels(labels, size, orientation);
+        }
+    }
 }
 
 impl PairError {
@@ -192,18 +244,18 @@ impl PairError {
     }
 }
 
-/// Decodes a label map and turns its bytes into labels of the dataset's `classes`; also returns the
-/// first value that is no class.
+/// Decodes a label map of `maps` and turns its bytes into labels of the dataset's `classes`; also
+/// returns the first value that is no class.
 pub(crate) fn decode_labels(
     decoder: &mut Decoder,
     file: &[u8],
-    rule: LabelRule,
+    maps: &LabelMaps,
     classes: usize,
 ) -> Result<(LabelMap, Option<StrayLabel>), DecodeError> {
     let mut map = LabelMap::default();
-    [map.height, map.width] = decoder.decode_grey(file, &mut map.labels)?;
-    let stray = rule.stray(&map.labels, classes);
-    rule.apply(&mut map.labels);
+    [map.height, map.width] = decoder.decode_values(file, &maps.by_colour, &mut map.labels)?;
+    let stray = maps.rule.stray(&map.labels, classes);
+    maps.rule.apply(&mut map.labels);
     Ok((map, stray))
 }
 

@@ -16,7 +16,7 @@ mod windows;
 
 pub use classes::ClassList;
 pub use hsv::{hsv_row_to_rgb, rgb_to_hsv};
-pub use label_map::{IGNORED, LONGEST_SIDE, LabelMap, LabelRule, PairError};
+pub use label_map::{IGNORED, LONGEST_SIDE, LabelMap, LabelMaps, LabelRule, LabelTally, PairError};
 pub(crate) use label_map::{StrayLabel, decode_labels};
 pub use photometric::Photometric;
 pub use picture::{coloured, encode_grey, encode_palette, overlay};

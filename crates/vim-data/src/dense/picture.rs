@@ -72,6 +72,8 @@ fn encode(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::decode::{DecodeLimits, Decoder};
 
@@ -94,11 +96,13 @@ mod tests {
         let mut decoder = Decoder::new(DecodeLimits::default()).unwrap();
         let mut read = Vec::new();
         let grey = encode_grey(&labels, [2, 3]).unwrap();
-        assert_eq!(decoder.decode_grey(&grey, &mut read), Ok([2, 3]));
+        assert_eq!(decoder.decode_values(&grey, &BTreeMap::new(), &mut read), Ok([2, 3]));
         assert_eq!(read, labels);
         let palette = encode_palette(&labels, [2, 3], &COLOURS).unwrap();
         let mut shown = Pixels::default();
         let _ = decoder.decode(&palette, &mut shown).unwrap();
         assert_eq!(shown, coloured(&labels, [2, 3], &COLOURS));
+        assert_eq!(decoder.decode_values(&palette, &BTreeMap::new(), &mut read), Ok([2, 3]));
+        assert_eq!(read, labels);
     }
 }

@@ -13,12 +13,18 @@ pub use classes::{ClassError, ClassSide};
 pub use source::{SourceError, StagingError};
 
 /// A file, or a member of an archive, that an error is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
     /// The file or folder on disk.
     pub path: PathBuf,
     /// The member, when `path` is an archive.
     pub member: Option<String>,
+}
+
+/// Where a relative path is looked for.
+fn seen_from(path: &Path) -> String {
+    let here = std::env::current_dir().ok().filter(|_| path.is_relative());
+    here.map(|here| format!(" as seen from `{}`", here.display())).unwrap_or_default()
 }
 
 impl DataError {
@@ -47,6 +53,9 @@ impl DataError {
                     | Kind::UnexpectedEof
             )
         };
+        if let Self::KnownBad { is_io, .. } = self {
+            return *is_io;
+        }
         if let Self::Io { source, .. } | Self::Source(SourceError::Read { source, .. }) = self {
             return !of_data(source);
         }
@@ -101,9 +110,9 @@ pub enum DataError {
 
     /// Nothing is at `data.path`.
     #[error(
-        "read `{}`: there is no such file or folder; set `data.path` to where the images are \
+        "read `{}`: there is no such file or folder{}; set `data.path` to where the images are \
          (docs/data.md)",
-        .0.display()
+        .0.display(), seen_from(.0)
     )]
     NoImages(PathBuf),
 
@@ -277,7 +286,8 @@ pub enum DataError {
     /// Images are known to be bad before the first of them is used.
     #[error(
         "use {count} of {images} {what}: {name}, the first, {reason}. List them all by `vim-train \
-         data verify`, and replace or remove them; {advice}"
+         data verify`, and {}; {advice}",
+        if *is_io { "see to the disk or the network" } else { "replace or remove them" }
     )]
     KnownBad {
         /// Bad images.
@@ -290,6 +300,8 @@ pub enum DataError {
         name: String,
         /// What is wrong with it.
         reason: String,
+        /// Whether the operating system failed to read one of them.
+        is_io: bool,
         /// What else can be done.
         advice: &'static str,
     },

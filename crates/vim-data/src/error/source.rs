@@ -11,37 +11,77 @@ use super::Location;
 pub enum SourceError {
     /// Nothing at the path is a known layout.
     #[error(
-        "find training images in `{}`: it is neither a folder of classes, nor holds `train`, \
+        "find images in `{}`: it is neither a folder of classes, nor holds `train`, \
          archives or packs; docs/data.md lists the layouts",
         .0.display()
     )]
     Layout(PathBuf),
 
-    /// There are training images, and nothing to measure on.
+    /// There are training images, and a further part that is needed is not there.
+    #[error("find {what} images beside `{}`: {advice}", train.display())]
+    NoPart {
+        /// The training part.
+        train: PathBuf,
+        /// Validation or test.
+        what: &'static str,
+        /// What can be done.
+        advice: &'static str,
+    },
+
+    /// Two parts that are the same images.
     #[error(
-        "find validation images beside `{}`: set `data.val_path` to their folder or archive",
-        .0.display()
+        "tell {second} from {first} images in `{}`: they are the same; name others, or hold some \
+         out by `data.val_fraction` and `data.test_fraction` (docs/data.md)",
+        path.display()
     )]
-    NoValidation(PathBuf),
+    SamePart {
+        /// The folder or archive.
+        path: PathBuf,
+        /// What they are used as.
+        first: &'static str,
+        /// And what else.
+        second: &'static str,
+    },
+
+    /// Folders that would be classes, and are called as parts are.
+    #[error(
+        "find the classes in `{}`: {names} may be parts; call them `train`, `val` and `test`, or \
+         say that they are classes by `data.parts = \"train\"`",
+        path.display()
+    )]
+    PartsOrClasses {
+        /// The folder.
+        path: PathBuf,
+        /// The names.
+        names: String,
+    },
 
     /// A folder or archive without an image.
     #[error(
-        "find images in `{}`: it holds no .jpeg, .jpg, .png, .bmp or .webp file",
-        .0.display()
+        "find images in `{}`: there is none of a kind that is read (docs/data.md){}",
+        path.display(),
+        after_colon(found)
     )]
-    Empty(PathBuf),
+    Empty {
+        /// The folder or archive.
+        path: PathBuf,
+        /// What is there instead; empty if nothing is.
+        found: String,
+    },
 
     /// A class without an image, as an interrupted unpacking leaves.
     #[error(
-        "find images of class `{class}` in `{}`: there are none; unpack it again, or remove the \
-         folder",
-        path.display()
+        "find images of class `{class}` in `{}`: {}",
+        path.display(),
+        found.as_deref().unwrap_or("there are none; unpack it again, or remove the folder")
     )]
     EmptyClass {
         /// The folder of classes.
         path: PathBuf,
         /// The class.
         class: String,
+        /// What is there instead.
+        found: Option<String>,
     },
 
     /// A name that cannot be recorded.
@@ -170,15 +210,11 @@ pub enum SourceError {
         /// Images or label maps, and of which part.
         what: String,
         /// The usual name of the folder.
-        expected: &'static str,
+        expected: String,
     },
 
     /// An image without a label map, or the other way round.
-    #[error(
-        "pair {file} with its {missing}: none has its name in `{}`; unpack or download the data \
-         again, or remove the file",
-        path.display()
-    )]
+    #[error("pair {file} with its {missing}: none has its name in `{}`; {advice}", path.display())]
     Unpaired {
         /// The file that is alone.
         file: Location,
@@ -186,6 +222,27 @@ pub enum SourceError {
         missing: &'static str,
         /// Where that was looked for.
         path: PathBuf,
+        /// What to do.
+        advice: String,
+    },
+
+    /// An image with several label maps, or the other way round.
+    #[error(
+        "pair {file} with its label map: several images or label maps have its name; give each \
+         pair a name of its own"
+    )]
+    PairedTwice {
+        /// One of them.
+        file: Location,
+    },
+
+    /// A list of images that cannot be used.
+    #[error("use the list of images {file}: {why}")]
+    ImageList {
+        /// The list.
+        file: Location,
+        /// What is wrong with it.
+        why: String,
     },
 
     /// A list of classes that cannot be used.
@@ -198,7 +255,7 @@ pub enum SourceError {
     },
 
     /// A file of COCO's that cannot be used.
-    #[error("use the {what} in {file}: {why} (docs/detection.md has the format)")]
+    #[error("use the {what} in {file}: {why} (docs/objects.md has the format)")]
     Coco {
         /// The file.
         file: Location,
@@ -245,8 +302,36 @@ pub enum SourceError {
     },
 
     /// A WebDataset sample without its class.
-    #[error("find the class of {0}: no `.cls` file of the same name with a number is beside it")]
+    #[error("find the class of {0}: no `.cls` file of the same name is beside it")]
     NoClass(Location),
+
+    /// A `.cls` file that tells no class.
+    #[error(
+        "read the class in {file}: `{text}` is neither a number below {most} nor a name, which \
+         those of all images must be"
+    )]
+    Cls {
+        /// The file.
+        file: Location,
+        /// Its start.
+        text: String,
+        /// What numbers must be below.
+        most: u32,
+    },
+
+    /// Classes that are numbers in some `.cls` files and names in others.
+    #[error(
+        "read the classes of {number} and {name}: the one is a number, the other `{text}`; write \
+         numbers or names in all `.cls` files"
+    )]
+    ClsMixed {
+        /// A file with a number.
+        number: Location,
+        /// A file with a name.
+        name: Location,
+        /// The name.
+        text: String,
+    },
 
     /// Two files of one name.
     #[error("read {0}: the archive holds it twice")]
@@ -370,6 +455,11 @@ impl StagingError {
         let path = path.to_owned();
         move |source| Self::Io { path: path.clone(), source }
     }
+}
+
+/// `: text`, or nothing.
+fn after_colon(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
 /// `148.3 GB`.

@@ -1,13 +1,14 @@
 //! What is known of images before the first of them is trained or evaluated on: by the headers of
-//! their files, their annotations, and earlier verifications.
+//! their files, their annotations and label maps, and earlier verifications.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::Finding;
-use crate::dataset::{Dataset, OnProgress, Sample};
-use crate::decode::{DecodeLimits, Decoder};
+use super::labels::LabelCounts;
+use crate::dataset::{Dataset, OnProgress, Sample, Suspects, Turned};
+use crate::decode::{DecodeLimits, Decoder, Exif};
 use crate::dense::{LabelMap, PairError};
 use crate::error::DataError;
 use crate::loader::objects::decode_scene;
@@ -30,8 +31,12 @@ pub struct KnownImages {
     pub images: usize,
     /// Those that cannot be used.
     pub bad: Vec<Finding>,
+    /// Whether the operating system failed to read one of those, which may be good.
+    pub is_io: bool,
     /// What is to be said of them beside that, a line each.
     pub notes: Vec<String>,
+    /// What their label maps hold, if they have some.
+    pub labels: Option<LabelCounts>,
 }
 
 /// What becomes of bad images, and where.
@@ -90,14 +95,15 @@ impl KnownImages {
         let checked = for_each(0..suspects.len(), workers, &count, &start, &|tools, at| {
             Ok(examine(dataset, suspects[at], tools))
         })?;
-        let bad = suspects
-            .iter()
-            .zip(checked)
-            .filter_map(|(&index, checked)| Some(Finding::of(dataset, index, checked.err()?)));
-        let (bad, mut notes) = (bad.collect(), found.notes);
-        let turned = indices.iter().copied().filter(|index| found.turned.contains(index));
-        notes.extend(turned_note(dataset, &turned.collect(), what, indices.len()));
-        Ok(Self { what: what.to_owned(), images: indices.len(), bad, notes })
+        let (mut bad, mut is_io) = (Vec::new(), false);
+        for (&index, checked) in suspects.iter().zip(checked) {
+            if let Err((what, of_system)) = checked {
+                bad.push(Finding::of(dataset, index, what));
+                is_io |= of_system;
+            }
+        }
+        let (labels, notes) = said(dataset, &indices, found, what);
+        Ok(Self { what: what.to_owned(), images: indices.len(), bad, is_io, notes, labels })
     }
 
     /// Everything that is to be said before training or an evaluation begins, a line each.
@@ -105,7 +111,7 @@ impl KnownImages {
     /// # Errors
     /// If that would end, sooner or later, for the images known to be bad.
     pub fn check(self, rule: BadRule) -> Result<Vec<String>, DataError> {
-        let Self { what, images, bad, mut notes } = self;
+        let Self { what, images, bad, is_io, mut notes, labels: _ } = self;
         let Some(first) = bad.first() else { return Ok(notes) };
         let count = bad.len();
         let draws_all = |draws: u64| draws >= images as u64;
@@ -134,22 +140,67 @@ impl KnownImages {
             }
         };
         let (name, reason) = (first.name.clone(), first.what.clone());
-        Err(DataError::KnownBad { count, images, what, name, reason, advice })
+        Err(DataError::KnownBad { count, images, what, name, reason, is_io, advice })
     }
 }
 
-/// What is to be said of the images that are `turned`, among `images` called `what`.
+/// What the label maps of the images `indices`, called `what`, hold, and what is to be said of them
+/// beside those that are bad, by what was `found` in the dataset.
+pub(super) fn said(
+    dataset: &dyn Dataset,
+    indices: &[usize],
+    found: Suspects,
+    what: &str,
+) -> (Option<LabelCounts>, Vec<String>) {
+    let mut notes = found.notes;
+    let turned = indices.iter().filter_map(|index| found.turned.get_key_value(index));
+    let turned = turned.map(|(&index, &turned)| (index, turned)).collect();
+    notes.extend(turned_note(dataset, &turned, what, indices.len()));
+    let labels = LabelCounts::of(dataset, indices, &found.tallies);
+    let unknown = dataset.absent_classes().iter().map(|&class| class as usize);
+    let unknown: Vec<String> = unknown.map(|class| dataset.class_names()[class].clone()).collect();
+    notes.extend(labels.iter().flat_map(|labels| labels.notes(what, &unknown)));
+    (labels, notes)
+}
+
+/// What is to be said of the images that have an EXIF orientation, among `images` called `what`.
 pub(super) fn turned_note(
     dataset: &dyn Dataset,
-    turned: &BTreeSet<usize>,
+    turned: &BTreeMap<usize, Turned>,
     what: &str,
     images: usize,
 ) -> Option<String> {
-    let name = dataset.name(*turned.first()?);
+    let (first, all) = (dataset.name(*turned.first_key_value()?.0), turned.len());
+    let count = |kind| turned.values().filter(|&&turned| turned == kind).count();
+    let (either, stored) = (count(Turned::AsSeen), count(Turned::AsStored));
+    let has_classes = dataset.label_maps().is_none() && dataset.object_classes().is_none();
+    let decided = match (dataset.exif(), has_classes, stored) {
+        (Exif::Ignore, true, _) => {
+            "which is not applied, as by timm (but of TIFF): `data.exif = \"apply\"` turns \
+                                    them as viewers do"
+                .to_owned()
+        }
+        (Exif::Ignore, false, _) => "which is not applied (data.exif = \"ignore\"): their \
+                                     annotations must be of the pixels as stored"
+            .to_owned(),
+        (Exif::Apply, _, 0) => "and are turned as viewers show them (data.exif = \"apply\")".into(),
+        (Exif::Apply, ..) => {
+            let rest = match either {
+                0 => String::new(),
+                either => format!(
+                    "; {either} fit either way and are turned: if their annotations are of the \
+                     pixels as stored, too, set data.exif = \"ignore\""
+                ),
+            };
+            format!(
+                "of which {} are turned as viewers show them and {stored} stay as stored, since \
+                 their annotations are of that size{rest}",
+                all - stored
+            )
+        }
+    };
     Some(format!(
-        "{} of {images} {what} have an EXIF orientation, which is not applied: their annotations \
-         must be of the pixels as stored; {name} is the first",
-        turned.len()
+        "{all} of {images} {what} have an EXIF orientation, {decided}; {first} is the first"
     ))
 }
 
@@ -177,18 +228,18 @@ impl Tools {
 }
 
 /// Reads and decodes an image and what belongs to it, as training and evaluation do: a warning, or
-/// why it cannot be used; and the bytes read.
+/// why it cannot be used and whether the operating system failed; and the bytes read.
 pub(super) fn examine(
     dataset: &dyn Dataset,
     index: usize,
     Tools { decoder, sample, image, map, is_patient }: &mut Tools,
-) -> (Result<Option<String>, String>, u64) {
+) -> (Result<Option<String>, (String, bool)>, u64) {
     let read = match is_patient {
         true => worker::read(dataset, index, sample),
         false => dataset.read(index, sample),
     };
     if let Err(error) = read {
-        return (Err(format!("cannot be read: failed to {error}")), 0);
+        return (Err((format!("cannot be read: failed to {error}"), error.is_io())), 0);
     }
     let bytes = sample.bytes();
     let checked = if dataset.label_maps().is_some() {
@@ -207,7 +258,7 @@ pub(super) fn examine(
         let decoded = decoder.decode(&sample.image, image);
         decoded.map(|decoded| decoded.warning).map_err(|error| error.to_string())
     };
-    (checked, bytes)
+    (checked.map_err(|what| (what, false)), bytes)
 }
 
 /// The objects of an image that are left out, if there are some.

@@ -2,6 +2,7 @@
 //! [`verify`](verify()) decodes them, and [`KnownImages`] is what is known before that.
 
 mod known;
+mod labels;
 mod objects;
 mod pairs;
 mod scan;
@@ -10,9 +11,9 @@ mod verify;
 use serde::Serialize;
 
 use crate::dataset::Dataset;
-use crate::storage::images::Images;
 
 pub use known::{BadRule, KnownImages};
+pub use labels::{ClassPixels, LabelCounts};
 pub use objects::{scan_objects, verify_objects};
 pub use pairs::{scan_pairs, verify_pairs};
 pub use scan::{ClassCount, ScanReport, Sides, scan};
@@ -37,10 +38,5 @@ impl Finding {
         let class = has_class.then(|| dataset.class_names()[dataset.label(index) as usize].clone());
         let (name, class) = (dataset.name(index), class.unwrap_or_default());
         Self { index, name, class, what: what.to_string() }
-    }
-
-    fn new(images: &Images, index: usize, what: impl ToString) -> Self {
-        let class = images.class_names()[images.label(index) as usize].clone();
-        Self { index, name: images.name(index), class, what: what.to_string() }
     }
 }

@@ -3,14 +3,15 @@
 use super::Finding;
 use super::known::{KnownImages, left_out};
 use super::pairs::verify_all;
-use super::scan::{ClassCount, ScanReport, scan};
+use super::scan::{ClassCount, ScanReport, scan_places};
 use super::verify::VerifyReport;
 use crate::dataset::{Dataset, OnProgress};
 use crate::datasets::Coco;
 use crate::error::DataError;
 
-/// As [`scan`], of the files of `coco`: a class has the images with an object of it. Odd are also
-/// images that cannot be used by what is known of them, and those with objects that are left out.
+/// As [`scan`](super::scan()), of the images of `coco`: a class has those with an object of it. Odd
+/// are also images that cannot be used by what is known of them, and those with objects that are
+/// left out.
 ///
 /// # Errors
 /// If a file cannot be read at all.
@@ -19,7 +20,8 @@ pub fn scan_objects(
     workers: usize,
     watch: OnProgress<'_>,
 ) -> Result<ScanReport, DataError> {
-    let mut report = scan(coco.images(), workers, watch)?;
+    let all: Vec<usize> = (0..coco.len()).map(|index| coco.place(index)).collect();
+    let (mut report, _) = scan_places(coco.images(), &all, workers, watch)?;
     let mut images_of = vec![0; coco.num_classes()];
     for index in 0..coco.len() {
         // Those that cannot be used are odd, below.

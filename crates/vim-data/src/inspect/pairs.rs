@@ -2,7 +2,7 @@
 
 use super::Finding;
 use super::known::{self, KnownImages, Tools, examine};
-use super::scan::{ScanReport, scan};
+use super::scan::{ClassCount, ScanReport, scan_places};
 use super::verify::VerifyReport;
 use crate::dataset::{Dataset, OnProgress};
 use crate::datasets::Pairs;
@@ -11,8 +11,9 @@ use crate::storage::each::{ProgressCounter, for_each};
 use crate::storage::heads::keep;
 use crate::storage::images::Images;
 
-/// As [`scan`], of the images and of the label maps of `pairs`: odd are also pairs that cannot be
-/// used by what is known of them.
+/// As [`scan`](super::scan()), of the images and of the label maps of `pairs`: a class has the
+/// images with a pixel of it, and the files of label maps have none. Odd are also pairs that cannot
+/// be used by what is known of them.
 ///
 /// # Errors
 /// If a file cannot be read at all.
@@ -21,10 +22,28 @@ pub fn scan_pairs(
     workers: usize,
     watch: [OnProgress<'_>; 2],
 ) -> Result<[ScanReport; 2], DataError> {
-    let images = scan(pairs.images(), workers, watch[0])?;
-    let maps = scan(pairs.label_map_files(), workers, watch[1])?;
-    let known = KnownImages::of_all(pairs, "images", workers, &|_| {})?;
-    Ok([images.with(known), maps])
+    let files = [pairs.images(), pairs.label_map_files()];
+    let scan = |half: usize| {
+        scan_places(files[half], &pairs.places_of(half), workers, watch[half])
+            .map(|(report, _)| report)
+    };
+    let [images, maps] = [scan(0)?, scan(1)?];
+    let known = KnownImages::of_all(pairs, "images", workers, watch[1])?;
+    let of_class = known.labels.iter().flat_map(|labels| &labels.classes);
+    let counts: Vec<ClassCount> =
+        of_class.map(|one| ClassCount { class: one.class.clone(), images: one.images }).collect();
+    let least = counts.iter().min_by_key(|count| count.images).cloned();
+    let most = counts.iter().rev().max_by_key(|count| count.images).cloned();
+    let images = ScanReport {
+        classes: pairs.num_classes(),
+        fingerprint: pairs.fingerprint(),
+        smallest_class: least.unwrap_or_default(),
+        largest_class: most.unwrap_or_default(),
+        labels: known.labels.clone(),
+        ..images.with(known)
+    };
+    let none = ClassCount::default;
+    Ok([images, ScanReport { classes: 0, smallest_class: none(), largest_class: none(), ..maps }])
 }
 
 /// Decodes every pair by `workers` threads; bad are those that training would replace. Which these
@@ -39,7 +58,7 @@ pub fn verify_pairs(
     workers: usize,
     watch: OnProgress<'_>,
 ) -> Result<VerifyReport, DataError> {
-    verify_all(pairs, pairs.images(), &|index| index, workers, watch)
+    verify_all(pairs, pairs.images(), &|index| pairs.places(index)[0], workers, watch)
 }
 
 /// Decodes every image of `dataset` with what belongs to it; `place` gives its index among the
@@ -65,16 +84,22 @@ pub(super) fn verify_all(
         match result {
             Ok(None) => report.good += 1,
             Ok(Some(what)) => report.warned.push(Finding::of(dataset, index, what)),
-            Err(what) => report.bad.push(Finding::of(dataset, index, what)),
+            Err((what, _)) => report.bad.push(Finding::of(dataset, index, what)),
         }
     }
-    let bad = report.bad.iter().map(|finding| place(finding.index) as u32).collect();
-    let before = std::mem::replace(&mut images.known().bad, bad);
-    let is_new = before != images.known().bad;
-    // The same as a run will say, without decoding again.
-    let suspects = dataset.suspects(workers, &|_| {})?;
+    // Other parts may have others of the files.
+    let before = images.known().bad.clone();
+    let mut bad = before.clone();
+    (0..dataset.len()).for_each(|index| {
+        bad.remove(&(place(index) as u32));
+    });
+    bad.extend(report.bad.iter().map(|finding| place(finding.index) as u32));
+    let is_new = before != bad;
+    images.known().bad = bad;
     report.notes.extend(is_new.then(|| keep(images)).flatten());
-    report.notes.extend(suspects.notes);
-    report.notes.extend(known::turned_note(dataset, &suspects.turned, "images", dataset.len()));
+    // The same as a run will say, without decoding the images again.
+    let found = dataset.suspects(workers, watch)?;
+    let indices: Vec<usize> = (0..dataset.len()).collect();
+    report.notes.extend(known::said(dataset, &indices, found, "images").1);
     Ok(report)
 }

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::Finding;
-use super::known::KnownImages;
-use crate::dataset::{Dataset, Fingerprint, OnProgress};
-use crate::decode::{DecodeLimits, Decoder, Header, ImageKind};
+use super::known::{KnownImages, turned_note};
+use super::labels::LabelCounts;
+use crate::dataset::{Dataset, Fingerprint, OnProgress, Turned};
+use crate::decode::{DecodeLimits, Decoder, Exif, Head, Header, ImageKind};
 use crate::error::{DataError, SourceError};
 use crate::storage::each::{ProgressCounter, for_each};
 use crate::storage::heads::START;
@@ -22,7 +23,7 @@ pub struct ScanReport {
     pub path: PathBuf,
     /// Number of images.
     pub images: usize,
-    /// Number of classes.
+    /// Number of classes; 0 of files of label maps.
     pub classes: usize,
     /// Identifies the images, their order and their labels.
     pub fingerprint: Fingerprint,
@@ -44,13 +45,17 @@ pub struct ScanReport {
     /// What else is to be said of them, a line each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// What the label maps of images hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<LabelCounts>,
 }
 
 impl ScanReport {
     /// With what is known of the images: the bad ones are odd.
     pub(super) fn with(mut self, known: KnownImages) -> Self {
-        let names: HashSet<String> = self.odd.iter().map(|odd| odd.name.clone()).collect();
-        let more = known.bad.into_iter().filter(|bad| !names.contains(&bad.name));
+        let said = |odd: &Finding| (odd.name.clone(), odd.what.clone());
+        let all: HashSet<_> = self.odd.iter().map(said).collect();
+        let more = known.bad.into_iter().filter(|bad| !all.contains(&said(bad)));
         self.odd.extend(more);
         self.notes.extend(known.notes);
         self
@@ -58,7 +63,7 @@ impl ScanReport {
 }
 
 /// A class and its number of images.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ClassCount {
     /// Its name.
     pub class: String,
@@ -77,7 +82,8 @@ pub struct Sides {
     pub most: usize,
 }
 
-/// Reads the headers of all images, by `workers` threads.
+/// Reads the headers of all images, by `workers` threads; a note counts those with an EXIF
+/// orientation.
 ///
 /// # Errors
 /// If a file is not there or cannot be read. One that is damaged or no image is a finding.
@@ -86,46 +92,69 @@ pub fn scan(
     workers: usize,
     watch: OnProgress<'_>,
 ) -> Result<ScanReport, DataError> {
+    let all: Vec<usize> = (0..images.len()).collect();
+    let (mut report, turned) = scan_places(images, &all, workers, watch)?;
+    report.notes.extend(turned_note(images, &turned, "images", images.len()));
+    Ok(report)
+}
+
+/// As [`scan`], of the images at `places` alone, and without the note: gives those that have an
+/// EXIF orientation in its place.
+pub(super) fn scan_places(
+    images: &Images,
+    places: &[usize],
+    workers: usize,
+    watch: OnProgress<'_>,
+) -> Result<(ScanReport, BTreeMap<usize, Turned>), DataError> {
     let start = || Ok((Decoder::new(DecodeLimits::default())?, Vec::new()));
-    let count = ProgressCounter::new(images.len(), watch);
-    let headers = for_each(0..images.len(), workers, &count, &start, &|(decoder, file), index| {
-        examine(decoder, file, images, index)
+    let count = ProgressCounter::new(places.len(), watch);
+    let heads = for_each(0..places.len(), workers, &count, &start, &|(decoder, file), at| {
+        examine(decoder, file, images, places[at])
     })?;
 
     let mut report = ScanReport {
         path: images.root().to_owned(),
-        images: images.len(),
+        images: places.len(),
         classes: images.num_classes(),
         fingerprint: images.fingerprint(),
         bytes: count.bytes(),
         smallest_class: extreme(images, std::cmp::Reverse),
         largest_class: extreme(images, |of_class| of_class),
-        height: sides(headers.iter().flatten().map(|header| header.height)),
-        width: sides(headers.iter().flatten().map(|header| header.width)),
+        height: sides(heads.iter().flatten().map(|head| head.header.height)),
+        width: sides(heads.iter().flatten().map(|head| head.header.width)),
         kinds: BTreeMap::new(),
         odd: Vec::new(),
         notes: Vec::new(),
+        labels: None,
     };
-    for (index, header) in headers.iter().enumerate() {
-        let (kind, odd) = match header {
-            Ok(header) => (kind_of(header), oddity(header, images.file_name(index))),
+    let mut turned = BTreeMap::new();
+    for (&index, head) in places.iter().zip(&heads) {
+        let (kind, odd) = match head {
+            Ok(Head { header, orientation, .. }) => {
+                let decided = match images.exif() {
+                    Exif::Apply => Turned::Surely,
+                    Exif::Ignore => Turned::AsStored,
+                };
+                turned.extend((*orientation != 1).then_some((index, decided)));
+                (kind_of(header), oddity(header, images.file_name(index)))
+            }
             Err(error) => ("unreadable".to_owned(), Some(error.clone())),
         };
         *report.kinds.entry(kind).or_default() += 1;
         if let Some(what) = odd {
-            report.odd.push(Finding::new(images, index, what));
+            report.odd.push(Finding::of(images, index, what));
         }
     }
-    Ok(report)
+    Ok((report, turned))
 }
 
-/// The header of an image's file, or what is wrong with that, and its length.
+/// The head of an image's file, or what is wrong with that, and its length.
 fn examine(
     decoder: &Decoder,
     file: &mut Vec<u8>,
     images: &Images,
     index: usize,
-) -> Result<(Result<Header, String>, u64), DataError> {
+) -> Result<(Result<Head, String>, u64), DataError> {
     // A damaged entry, or a file that is too large: it is there, and others can be read.
     let finding = |error: DataError| {
         if let DataError::Source(SourceError::Read { source, .. }) = &error
@@ -139,15 +168,15 @@ fn examine(
         Ok(length) => length,
         Err(error) => return Ok((Err(finding(error)?), 0)),
     };
-    let mut header = decoder.header(file);
-    if header.is_err() && length > file.len() as u64 {
+    let mut head = decoder.head(file, length <= file.len() as u64);
+    if head.is_err() && length > file.len() as u64 {
         // A preview or a colour profile may precede the header.
         if let Err(error) = images.read_unchecked(index, file) {
             return Ok((Err(finding(error)?), length));
         }
-        header = decoder.header(file);
+        head = decoder.head(file, true);
     }
-    Ok((header.map_err(|error| error.to_string()), length))
+    Ok((head.map_err(|error| error.to_string()), length))
 }
 
 /// The first class with the largest `key` of its number of images.

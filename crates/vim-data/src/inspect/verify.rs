@@ -8,6 +8,7 @@ use super::Finding;
 use crate::dataset::{Dataset, OnProgress};
 use crate::decode::{DecodeLimits, Decoder};
 use crate::storage::each::{ProgressCounter, for_each};
+use crate::storage::heads::keep;
 use crate::storage::images::Images;
 use crate::storage::index::{Facts, Verdict};
 use crate::{error::DataError, pixels::Pixels};
@@ -63,7 +64,8 @@ enum Examined {
 /// stopped.
 ///
 /// # Errors
-/// If the index cannot be kept. Bad images are findings.
+/// If a thread's decoder cannot be set up. Bad images are findings, and an index that cannot be
+/// kept is a note.
 pub fn verify(
     images: &mut Images,
     options: VerifyOptions,
@@ -93,7 +95,8 @@ pub fn verify(
             }
         }
         if !examined.is_empty() {
-            images.record(examined)?;
+            images.record(examined);
+            report.notes = keep(images).into_iter().collect();
         }
     }
     report.bytes = count.bytes();
@@ -101,13 +104,13 @@ pub fn verify(
     for index in 0..images.len() {
         // Whatever was recorded before.
         if let Some(what) = unsure.remove(&index) {
-            report.bad.push(Finding::new(images, index, what));
+            report.bad.push(Finding::of(images, index, what));
             continue;
         }
         match images.facts(index).map(|facts| &facts.verdict) {
             Some(Verdict::Good) => report.good += 1,
-            Some(Verdict::Warned(what)) => report.warned.push(Finding::new(images, index, what)),
-            Some(Verdict::Bad(what)) => report.bad.push(Finding::new(images, index, what)),
+            Some(Verdict::Warned(what)) => report.warned.push(Finding::of(images, index, what)),
+            Some(Verdict::Bad(what)) => report.bad.push(Finding::of(images, index, what)),
             None => {}
         }
     }
@@ -121,7 +124,8 @@ fn examine(
     index: usize,
     again: bool,
 ) -> (Examined, u64) {
-    if images.facts(index).is_some() && !again {
+    // A bad one may have been mended since.
+    if images.facts(index).is_some() && !images.is_bad(index) && !again {
         return (Examined::Known, 0);
     }
     if let Err(error) = images.read_unchecked(index, file) {
@@ -139,6 +143,9 @@ fn examine(
         Ok(decoded) => decoded.warning.map_or(Verdict::Good, Verdict::Warned),
         Err(error) => Verdict::Bad(error.to_string()),
     };
-    let header = decoder.header(file).ok();
-    (Examined::Seen(Facts { header, verdict }, found), bytes)
+    let facts = Facts { header: decoder.header(file).ok(), verdict };
+    match !again && images.facts(index) == Some(&facts) {
+        true => (Examined::Known, bytes),
+        false => (Examined::Seen(facts, found), bytes),
+    }
 }

@@ -61,7 +61,19 @@ impl Loader {
                         name: dataset.name(index),
                         reason: error.to_string(),
                     })?;
-                    [header.height, header.width]
+                    let stored = decoder.stored(&sample.image, [header.height, header.width]);
+                    let exif = dataset.exif();
+                    let other = match dataset.objects(index) {
+                        Ok(objects) => Some(objects.size.into()),
+                        Err(_) => decoder.header(&sample.labels).ok().map(|header| {
+                            decoder.stored(&sample.labels, [header.height, header.width])
+                        }),
+                    };
+                    match other.map(|other| exif.turns(stored, other)) {
+                        Some(Ok(true)) => stored.seen(),
+                        Some(_) => stored.size,
+                        None => exif.size(stored),
+                    }
                 }
             };
             for &repeat in &group.repeats {

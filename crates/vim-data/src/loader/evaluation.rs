@@ -164,9 +164,11 @@ fn read(split: &Split, position: usize) -> Result<EvalPair, UnreadPair> {
         Ok(_) => Ok(pair),
         Err(error) => {
             // Where only the image cannot be used, the labels count.
-            let rule = dataset.label_maps().map(|maps| maps.rule).unwrap_or_default();
-            let labels = decode_labels(&mut decoder, &sample.labels, rule, dataset.num_classes());
-            Err(unread(error.to_string(), labels.ok().map(|(map, _)| map.labels)))
+            let labels = dataset.label_maps().and_then(|maps| {
+                let classes = dataset.num_classes();
+                decode_labels(&mut decoder, &sample.labels, maps, classes).ok()
+            });
+            Err(unread(error.to_string(), labels.map(|(map, _)| map.labels)))
         }
     }
 }

@@ -26,7 +26,13 @@ pub(crate) fn decode_scene(
             image.reshape(size);
             image.data.copy_from_slice(bytes);
         }
-        Encoding::Files => warning = decoder.decode(bytes, image)?.warning,
+        Encoding::Files => {
+            warning = decoder.decode(bytes, image)?.warning;
+            let stored = decoder.stored(bytes, [image.height, image.width]);
+            if dataset.exif().turns(stored, objects.size.into())? {
+                image.turn(stored.orientation);
+            }
+        }
     }
     let (image, annotated) = ([image.height, image.width], objects.size);
     match image == annotated {

@@ -22,7 +22,7 @@ pub(crate) fn decode_pair(
     image: &mut Pixels,
     map: &mut LabelMap,
 ) -> Result<(Option<String>, Option<StrayLabel>), PairError> {
-    let rule = dataset.label_maps().expect("invariant: the dataset has label maps").rule;
+    let maps = dataset.label_maps().expect("invariant: the dataset has label maps");
     let classes = dataset.num_classes();
     let mut warning = None;
     let stray;
@@ -31,13 +31,19 @@ pub(crate) fn decode_pair(
             (image.height, image.width, map.height, map.width) = (height, width, height, width);
             image.data.clone_from(&sample.image);
             map.labels.clone_from(&sample.labels);
-            stray = rule.stray(&map.labels, classes);
-            rule.apply(&mut map.labels);
+            stray = maps.rule.stray(&map.labels, classes);
+            maps.rule.apply(&mut map.labels);
         }
         Encoding::Files => {
             warning = decoder.decode(&sample.image, image)?.warning;
-            let labels = decode_labels(decoder, &sample.labels, rule, classes);
+            let labels = decode_labels(decoder, &sample.labels, maps, classes);
             (*map, stray) = labels.map_err(PairError::Labels)?;
+            let of_image = decoder.stored(&sample.image, [image.height, image.width]);
+            let of_map = decoder.stored(&sample.labels, map.size());
+            if dataset.exif().turns(of_image, of_map)? {
+                image.turn(of_image.orientation);
+                map.turn(of_map.orientation);
+            }
         }
     }
     PairError::check_sizes([image.height, image.width], map.size())?;

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use super::stats::{BadSample, LoaderStage, LoaderStats};
 use super::{Batch, BatchPlan, Group, Loader, LoaderConfig, OnBad, Purpose};
 use crate::dataset::{Dataset, Encoding, Sample};
-use crate::decode::{DecodeError, DecodeLimits, Decoder};
+use crate::decode::{DecodeError, DecodeLimits, Decoder, Exif, Stored};
 use crate::dense::LabelMap;
 use crate::objects::Targets;
 use crate::pixels::{Pixels, Region};
@@ -414,16 +414,21 @@ impl<'a> Worker<'a> {
         let Self { decoder, transform, sample, source, stats, .. } = self;
         let file = &sample.image;
         stats.bytes += sample.bytes();
-        let stored @ [height, width] = match split.encoding() {
-            Encoding::Pixels { size } => size,
+        let stored: Stored = match split.encoding() {
+            Encoding::Pixels { size } => size.into(),
             Encoding::Files => {
                 let header = decoder.header(file)?;
-                [header.height, header.width]
+                let size = [header.height, header.width];
+                match split.dataset().exif() {
+                    Exif::Apply => decoder.stored(file, size),
+                    Exif::Ignore => size.into(),
+                }
             }
         };
+        let seen @ [height, width] = stored.seen();
         let size = config.size;
         let draw = |&repeat| match &config.purpose {
-            Purpose::Training(recipe) => recipe.draw(SampleKey { repeat, ..key }, stored, size),
+            Purpose::Training(recipe) => recipe.draw(SampleKey { repeat, ..key }, seen, size),
             Purpose::Dense(_) | Purpose::Objects(_) | Purpose::Evaluation { .. } => {
                 SamplePlan::default()
             }
@@ -445,8 +450,15 @@ impl<'a> Worker<'a> {
                     }
                 });
                 let wanted = needed.reduce(Region::union).unwrap_or(whole);
-                let (part, decoded) = stats
-                    .timed(LoaderStage::Decode, || decoder.decode_part(file, wanted, source))?;
+                let decode = || match stored.orientation {
+                    1 => decoder.decode_part(file, wanted, source),
+                    orientation => {
+                        let decoded = decoder.decode(file, source)?;
+                        source.turn(orientation);
+                        Ok((whole, decoded))
+                    }
+                };
+                let (part, decoded) = stats.timed(LoaderStage::Decode, decode)?;
                 stats.decoded += 1;
                 stats.warned += u64::from(decoded.warning.is_some());
                 part

@@ -19,8 +19,8 @@ pub struct Object {
     /// Whether it stands for many objects: nothing learns from it, and a detection in it counts
     /// neither as right nor as wrong.
     pub crowd: bool,
-    /// Its pixels.
-    pub mask: Mask,
+    /// Its pixels; absent where boxes alone are of interest, and then of all objects.
+    pub mask: Option<Mask>,
 }
 
 /// An object as annotated whose box or mask cannot be used: nothing learns from it.
@@ -72,6 +72,9 @@ pub struct ObjectClasses {
     pub categories: Vec<Option<u64>>,
     /// Colour of each class in pictures, red, green and blue.
     pub colours: Vec<[u8; 3]>,
+    /// Whether each image is annotated with some of the classes only, as LVIS's are: then COCO's
+    /// numbers are not of these data.
+    pub federated: bool,
 }
 
 /// What is to be found in an image as a model sees it.
@@ -83,7 +86,8 @@ pub struct Targets {
     pub boxes: Vec<[f32; 4]>,
     /// Class of each object, from 0.
     pub classes: Vec<u32>,
-    /// Pixels of each object; runs are of the whole of what the model sees.
+    /// Pixels of each object; runs are of the whole of what the model sees. None where objects have
+    /// boxes alone.
     pub masks: Vec<Mask>,
 }
 

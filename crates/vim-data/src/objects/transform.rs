@@ -1,5 +1,6 @@
 //! Applies a plan to an image and its objects.
 
+use super::clip::LEAST;
 use super::object::{Object, Targets};
 use super::recipe::ObjectPlan;
 use crate::dense::{crop_region, frame_pixels, padding};
@@ -36,6 +37,17 @@ impl Placing {
         };
         [along(x, 1, width), along(y, 0, height)]
     }
+
+    /// Where the box `[x, y, width, height]` goes, as `[x0, y0, x1, y1]` and as far as the crop
+    /// shows it; `None` if that is nothing.
+    fn shown(&self, [x, y, width, height]: [f64; 4]) -> Option<[f32; 4]> {
+        let ([ax, ay], [bx, by]) = (self.point([x, y]), self.point([x + width, y + height]));
+        let [rows, columns] = self.content.map(|side| side as f64);
+        let [left, right] = [ax.min(bx), ax.max(bx)].map(|x| x.clamp(0.0, columns));
+        let [top, below] = [ay.min(by), ay.max(by)].map(|y| y.clamp(0.0, rows));
+        let is_there = right - left > LEAST && below - top > LEAST;
+        is_there.then(|| [left, top, right, below].map(|at| at as f32))
+    }
 }
 
 /// Where `plan` puts the box `[x0, y0, x1, y1]` of an image of `source`'s size, `[height, width]`:
@@ -48,7 +60,8 @@ pub fn place_box(plan: &ObjectPlan, source: [usize; 2], corners: [f64; 4]) -> [f
 }
 
 /// Makes the crop of `plan` from `image` and carries its objects along: crowds are left out, and so
-/// is what the crop does not show. Boxes are around what is left of the masks.
+/// is what the crop does not show. Boxes are around what is left of the masks; of objects without
+/// masks they are what is left of the boxes.
 ///
 /// The image is in the upper left corner; what is beyond its content is 0 once it is normalised,
 /// which the boxes say that are returned.
@@ -81,10 +94,14 @@ pub fn apply_objects(
     frame_pixels(&part, placing.content, size, pixels);
     let mut targets = Targets { size: placing.content, ..Targets::default() };
     for object in objects.iter().filter(|object| !object.crowd) {
-        if let Some((mask, around)) = object.mask.placed(&placing) {
+        let placed = match &object.mask {
+            Some(mask) => mask.placed(&placing).map(|(mask, around)| (Some(mask), around)),
+            None => placing.shown(object.bbox).map(|around| (None, around)),
+        };
+        if let Some((mask, around)) = placed {
             targets.boxes.push(around);
             targets.classes.push(object.class);
-            targets.masks.push(mask);
+            targets.masks.extend(mask);
         }
     }
     (padding(placing.content, size), targets)

@@ -16,6 +16,7 @@ use std::io::{self, Read, Write};
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -29,7 +30,7 @@ use crate::error::{DataError, SourceError};
 const MAGIC: &[u8; 8] = b"VIMINDEX";
 /// Must be raised with every change of a type that is serialised in an index that is kept, and of
 /// what is listed.
-const VERSION: u32 = 2;
+const VERSION: u32 = 4;
 /// Of the index of a pack, which cannot be made anew: packs of earlier versions must be readable.
 pub(super) const OF_PACKS: u32 = 1;
 const HEADER: usize = 8 + 4 + 8 + 32;
@@ -107,9 +108,13 @@ impl CachedIndex {
 fn files(part: &Part, folder: Option<&Path>, env_paths: &EnvPaths) -> Vec<PathBuf> {
     let root = part.root();
     let mut name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    if let Part::Half { half, of, .. } = part {
-        // An archive holds several.
-        name.push_str(&format!("-{half:?}-{of:?}").to_lowercase());
+    if let Part::Half { folders, .. } = part
+        && let Some(first) = folders.first()
+    {
+        // An archive holds several, of which a configuration may name others.
+        let hash = blake3::hash(folders.join("\n").as_bytes()).to_hex();
+        let first = first.replace(|letter: char| !letter.is_alphanumeric(), "-");
+        name.push_str(&format!("-{first}-{}", &hash[..8]));
     } else if let Part::Tree { folder, .. } = part {
         name.push_str(&format!("-{folder}"));
     }
@@ -137,8 +142,8 @@ fn list(part: &Part) -> Result<(Index, Vec<FileStamp>), DataError> {
             (tars::index(paths, list.as_ref())?, stamps?)
         }
         Part::Pack { root } => of_pack(root)?,
-        Part::Half { root, half, of } => halves::list(root, *half, *of)?,
-        Part::Tree { root, folder } => halves::tree(root, folder)?,
+        Part::Half { root, folders } => halves::list(root, folders)?,
+        Part::Tree { root, folder } => halves::list(root, std::slice::from_ref(folder))?,
     };
     stamps.extend(more);
     Ok((index, stamps))
@@ -198,12 +203,34 @@ fn load(file: &Path, part: &Part) -> Result<(Index, Vec<FileStamp>, Known), Unus
     }
 }
 
+/// What the names of temporary files begin with, and how many letters and digits follow.
+const TEMPORARY: &str = ".vim-index-";
+const RANDOM: usize = 6;
+/// Nobody writes an index for longer.
+const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Removes the temporary files that processes which were killed have left in a folder.
+fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_temporary = entry.file_name().to_str().is_some_and(|name| {
+            let random = name.strip_prefix(TEMPORARY).unwrap_or_default();
+            random.len() == RANDOM && random.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        });
+        let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+        if is_temporary && age().is_some_and(|age| age > ABANDONED) {
+            // One that cannot be removed harms nobody.
+            _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Writes to a temporary file beside `file`, then renames: a reader sees all of it or none.
 pub(crate) fn write(file: &Path, version: u32, content: &impl Serialize) -> io::Result<()> {
     let payload = postcard::to_stdvec(content).map_err(io::Error::other)?;
     let folder = file.parent().unwrap_or(Path::new("."));
+    sweep(folder);
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".vim-index-");
+    builder.prefix(TEMPORARY);
     // Other users of the data may read it; the process's umask still counts.
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));

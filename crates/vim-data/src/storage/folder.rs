@@ -84,7 +84,7 @@ impl Tree {
         self.stamps.push(FileStamp::of(&folder).map_err(DataError::io(&folder))?);
         let listing = Listing::of(&folder)?;
         for name in listing.archives.iter().chain(&listing.others) {
-            self.skipped.add(|| Location { path: folder.join(name), member: None });
+            self.skipped.add(name, || Location { path: folder.join(name), member: None });
         }
         for name in listing.folders {
             self.add(folder.join(name), depth + 1)?;
@@ -96,7 +96,14 @@ impl Tree {
     }
 }
 
-/// The images of `root`, whose folders `classes` are the classes.
+/// What is in the folder of a class that has no images: files that are not read, if anything.
+pub(crate) fn instead_of_images(folder: &Path) -> Option<String> {
+    let mut tree = Tree::default();
+    tree.add(folder.to_owned(), 0).ok()?;
+    tree.skipped.describe()
+}
+
+/// The images of `root`, whose folders `classes` are the classes. A class may have none.
 pub(super) fn by_class(
     root: &Path,
     classes: &[String],
@@ -106,15 +113,17 @@ pub(super) fn by_class(
         .map(|class| {
             let mut tree = Tree::default();
             tree.add(root.join(class), 0)?;
-            if tree.folders.is_empty() {
-                let (path, class) = (root.to_owned(), class.clone());
-                return Err(SourceError::EmptyClass { path, class }.into());
-            }
             Ok(tree)
         })
         .collect();
     let (mut containers, mut found, mut stamps) = (Vec::new(), Vec::new(), Vec::new());
-    let mut skipped = Skipped::default();
+    let (mut skipped, mut notes) = (Skipped::default(), Vec::new());
+    if let [first, more @ ..] = Listing::of(root)?.images.as_slice() {
+        let (root, count) = (root.display(), more.len() + 1);
+        notes.push(format!(
+            "in `{root}` images in no folder of a class are not read: {count}, first `{first}`"
+        ));
+    }
     for (label, tree) in (0..).zip(trees?) {
         for (folder, names) in tree.folders {
             let container = containers.len() as u32;
@@ -125,7 +134,8 @@ pub(super) fn by_class(
         stamps.extend(tree.stamps);
         skipped.extend(tree.skipped);
     }
-    Ok((Index::new(classes.to_vec(), containers, found, skipped.note(root))?, stamps))
+    notes.extend(skipped.note(root));
+    Ok((Index::new(classes.to_vec(), containers, found, notes)?, stamps))
 }
 
 /// The images of one folder, whose classes are in a list.

@@ -5,103 +5,38 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::path::{Path, PathBuf};
-
-use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 use super::index::{FileStamp, FoundImage, Index, Skipped, is_image};
 use super::zips::{self, Zipped, is_zip};
 use super::{folder, tars};
 use crate::error::{DataError, Location};
 
-/// What the files of a half are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Half {
-    Images,
-    LabelMaps,
+/// What follows the last of `folders` that a path leads through.
+pub(crate) fn inside<'a>(path: &'a str, folders: &[String]) -> Option<&'a str> {
+    let after = |folder: &String| {
+        let folder = format!("{folder}/");
+        let is_whole = |at: usize| at == 0 || path.as_bytes()[at - 1] == b'/';
+        let starts = path.match_indices(&folder).map(|(at, _)| at).filter(|&at| is_whole(at));
+        starts.last().map(|at| at + folder.len())
+    };
+    folders.iter().filter_map(after).max().map(|at| &path[at..])
 }
 
-/// A part of the dataset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum HalfOf {
-    Train,
-    Val,
-}
-
-impl Half {
-    /// Names that its folder may have, the usual one first.
-    fn names(self) -> &'static [&'static str] {
-        match self {
-            Self::Images => &["images", "img_dir", "img"],
-            Self::LabelMaps => &["annotations", "labels", "masks", "ann_dir"],
-        }
-    }
-}
-
-impl HalfOf {
-    fn names(self) -> &'static [&'static str] {
-        match self {
-            Self::Train => &["training", "train"],
-            Self::Val => &["validation", "val"],
-        }
-    }
-}
-
-/// The folder in the published archive that holds the halves.
-const PUBLISHED: &str = "ADEChallengeData2016";
-
-/// Finds a half below the folder `root`: `images/training` or `training/images`, or what else they
-/// may be called.
-pub(crate) fn find(root: &Path, half: Half, of: HalfOf) -> Option<PathBuf> {
-    let bases = [root.to_owned(), root.join(PUBLISHED)];
-    let inner = half.names().iter().flat_map(|half| {
-        of.names().iter().flat_map(move |of| [Path::new(half).join(of), Path::new(of).join(half)])
-    });
-    let inner: Vec<PathBuf> = inner.collect();
-    let mut all = bases.iter().flat_map(|base| inner.iter().map(move |inner| base.join(inner)));
-    all.find(|path| path.is_dir())
-}
-
-/// Whether a member of an archive is in the folder of a half.
-fn is_in(name: &str, half: Half, of: HalfOf) -> bool {
-    let folders: Vec<&str> = name.rsplit('/').skip(1).collect();
-    folders.windows(2).any(|pair| {
-        let fits = |a: &str, b: &str| half.names().contains(&a) && of.names().contains(&b);
-        fits(pair[0], pair[1]) || fits(pair[1], pair[0])
-    })
-}
-
-/// Lists a half: all images below a folder, or those of an archive that are in its folder.
-pub(crate) fn list(
-    root: &Path,
-    half: Half,
-    of: HalfOf,
-) -> Result<(Index, Vec<FileStamp>), DataError> {
-    list_those(root, |name| is_in(name, half, of))
-}
-
-/// Lists all images below a folder, or those of an archive that are in a folder of the name
-/// `folder`.
-pub(crate) fn tree(root: &Path, folder: &str) -> Result<(Index, Vec<FileStamp>), DataError> {
-    list_those(root, |name| name.split('/').rev().skip(1).any(|part| part == folder))
-}
-
-/// Lists all images below a folder, or those of an archive whose path fits.
-fn list_those(
-    root: &Path,
-    fits: impl Fn(&str) -> bool,
-) -> Result<(Index, Vec<FileStamp>), DataError> {
+/// Lists all images below a folder, or those of an archive that are in one of `folders`.
+pub(crate) fn list(root: &Path, folders: &[String]) -> Result<(Index, Vec<FileStamp>), DataError> {
     if root.is_dir() {
         return folder::below(root);
     }
     let stamp = FileStamp::of(root).map_err(DataError::io(root))?;
     let mut skipped = Skipped::default();
     let mut is_wanted = |name: &str| {
-        if !fits(name) {
+        if inside(name, folders).is_none() {
             return false;
         }
         if !is_image(name) {
-            skipped.add(|| Location { path: root.to_owned(), member: Some(name.to_owned()) });
+            let member = || Some(name.to_owned());
+            skipped.add(name, || Location { path: root.to_owned(), member: member() });
         }
         is_image(name)
     };
@@ -134,16 +69,19 @@ mod tests {
 
     #[test]
     fn members_belong_to_the_half_whose_folder_they_are_in() {
+        let folders = ["images/training", "training/images", "img_dir/train"].map(str::to_owned);
         for (name, expected) in [
-            ("ADEChallengeData2016/images/training/a.jpg", true),
-            ("training/images/a.jpg", true),
-            ("img_dir/train/city/a.jpg", true),
-            ("images/validation/a.jpg", false),
-            ("annotations/training/a.png", false),
-            ("images/a.jpg", false),
-            ("training_images/a.jpg", false),
+            ("ADEChallengeData2016/images/training/a.jpg", Some("a.jpg")),
+            ("training/images/a.jpg", Some("a.jpg")),
+            ("img_dir/train/city/a.jpg", Some("city/a.jpg")),
+            ("training/images/x/images/training/images/a.jpg", Some("a.jpg")),
+            ("images/validation/a.jpg", None),
+            ("annotations/training/a.png", None),
+            ("images/a.jpg", None),
+            ("training_images/a.jpg", None),
+            ("my_images/training/a.jpg", None),
         ] {
-            assert_eq!(is_in(name, Half::Images, HalfOf::Train), expected, "{name}");
+            assert_eq!(inside(name, &folders), expected, "{name}");
         }
     }
 }

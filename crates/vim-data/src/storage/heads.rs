@@ -1,73 +1,78 @@
-//! Reading the headers of files that nobody has looked at, and keeping what they say.
+//! Looking into files that nobody has looked at, and keeping what they say: the heads of images,
+//! and what label maps hold.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
 
 use super::each::{ProgressCounter, for_each};
 use super::images::Images;
 use crate::dataset::{Dataset, OnProgress};
 use crate::decode::{DecodeLimits, Decoder, Head};
+use crate::dense::LabelTally;
 use crate::error::DataError;
 
 /// Bytes of a file that are read first: nearly all headers are shorter.
 pub(crate) const START: usize = 16 << 10;
 
-/// The heads of files that are wanted.
-pub(crate) struct Wanted<'a> {
-    /// The files.
-    pub(crate) images: &'a Images,
-    /// Which of them.
-    pub(crate) places: &'a [usize],
-    /// Whether they are label maps: what is none is not kept.
-    pub(crate) is_labels: bool,
-}
+/// What is seen of some files, `None` of those that cannot be used; and what is odd, a line each.
+pub(crate) type Looked<T> = (Vec<Option<T>>, Vec<String>);
 
-impl Wanted<'_> {
-    /// Whether such a file is what it is to be.
-    fn fits(&self, head: &Head) -> bool {
-        head.is_grey8 || !self.is_labels
-    }
-}
-
-/// The heads of the places that are wanted of some files, `None` of those that cannot be used; and
-/// what is odd, a line each.
-pub(crate) type Heads = (Vec<Vec<Option<Head>>>, Vec<String>);
-
-/// Looks at the heads of files: those that nobody has looked at, and those that cannot be used, are
-/// read by `workers` threads, the others are known.
+/// Looks at the heads of the files at `places`: those that nobody has looked at, and those that
+/// cannot be used, are read by `workers` threads, the others are known.
 ///
 /// # Errors
 /// If a decoder cannot be set up.
 pub(crate) fn look(
-    all: &[Wanted<'_>],
+    images: &Images,
+    places: &[usize],
     workers: usize,
     watch: OnProgress<'_>,
-) -> Result<Heads, DataError> {
-    let unknown = |wanted: &Wanted<'_>| -> Vec<usize> {
-        let known = wanted.images.known();
-        let is_known = |place: usize| known.heads.get(place).is_some_and(Option::is_some);
-        wanted.places.iter().copied().filter(|&place| !is_known(place)).collect()
-    };
-    let unknown: Vec<Vec<usize>> = all.iter().map(unknown).collect();
-    let count = ProgressCounter::new(unknown.iter().map(Vec::len).sum(), watch);
+) -> Result<Looked<Head>, DataError> {
+    let known = images.known().heads.clone();
+    let is_known = |place: usize| known.get(place).is_some_and(Option::is_some);
+    let unknown: Vec<usize> = places.iter().copied().filter(|&place| !is_known(place)).collect();
+    let count = ProgressCounter::new(unknown.len(), watch);
     let start = || Ok((Decoder::new(DecodeLimits::default())?, Vec::new()));
-    let (mut heads, mut notes) = (Vec::new(), Vec::new());
-    for (wanted, unknown) in all.iter().zip(unknown) {
-        let images = wanted.images;
-        let found = for_each(0..unknown.len(), workers, &count, &start, &|(decoder, file), at| {
-            // What cannot be read now is told by whoever reads it in earnest.
-            let head = read_head(images, unknown[at], decoder, file);
-            Ok((head.filter(|head| wanted.fits(head)), file.len() as u64))
-        })?;
-        if found.iter().any(Option::is_some) {
-            let mut known = images.known();
-            known.heads.resize(images.len(), None);
-            unknown.iter().zip(found).for_each(|(&place, head)| known.heads[place] = head);
-            drop(known);
-            notes.extend(keep(images));
-        }
-        let known = images.known();
-        let head = |&place: &usize| known.heads.get(place).copied().flatten();
-        heads.push(wanted.places.iter().map(head).collect());
+    let found = for_each(0..unknown.len(), workers, &count, &start, &|(decoder, file), at| {
+        // What cannot be read now is told by whoever reads it in earnest.
+        Ok((read_head(images, unknown[at], decoder, file), file.len() as u64))
+    })?;
+    let mut notes = Vec::new();
+    if found.iter().any(Option::is_some) {
+        let mut known = images.known();
+        known.heads.resize(images.len(), None);
+        unknown.iter().zip(found).for_each(|(&place, head)| known.heads[place] = head);
+        drop(known);
+        notes.extend(keep(images));
     }
-    Ok((heads, notes))
+    let known = images.known();
+    let head = |&place: &usize| known.heads.get(place).copied().flatten();
+    Ok((places.iter().map(head).collect(), notes))
+}
+
+/// As [`look`], also at files that have changed since, which costs a look at each: images are made
+/// smaller in their place, and what is in shares of their sizes then has others.
+///
+/// # Errors
+/// As of [`look`].
+pub(crate) fn look_now(
+    images: &Images,
+    places: &[usize],
+    workers: usize,
+) -> Result<Looked<Head>, DataError> {
+    let states: Vec<String> = places.par_iter().map(|&place| images.state(place)).collect();
+    let mut known = images.known();
+    known.heads.resize(images.len(), None);
+    known.states.resize(images.len(), None);
+    for (&place, state) in places.iter().zip(states) {
+        if known.states[place].as_ref() != Some(&state) {
+            known.heads[place] = None;
+            known.states[place] = Some(state);
+        }
+    }
+    drop(known);
+    look(images, places, workers, &|_| {})
 }
 
 /// The head of a file, read anew; `None` if it has none that is understood.
@@ -80,12 +85,63 @@ fn read_head(images: &Images, index: usize, decoder: &Decoder, file: &mut Vec<u8
     })
 }
 
+/// Counts the values of the label maps at `places`, whose colours stand for the values `by_colour`:
+/// those that nobody has counted, and files that have changed since, are decoded by `workers`
+/// threads. Label maps are mended in their place, which the listing of a folder does not show.
+///
+/// # Errors
+/// If a decoder cannot be set up.
+pub(crate) fn tally(
+    maps: &Images,
+    places: &[usize],
+    by_colour: &BTreeMap<[u8; 3], u8>,
+    workers: usize,
+    watch: OnProgress<'_>,
+) -> Result<Looked<LabelTally>, DataError> {
+    let mut before = maps.known().tallies.clone();
+    if maps.known().by_colour != *by_colour {
+        before.clear();
+    }
+    before.resize(maps.len(), None);
+    let count = ProgressCounter::new(places.len(), watch);
+    let start = || Ok((Decoder::new(DecodeLimits::default())?, Vec::new(), Vec::new()));
+    let found = for_each(0..places.len(), workers, &count, &start, &|(decoder, file, raw), at| {
+        let (place, state) = (places[at], maps.state(places[at]));
+        if before[place].as_ref().is_some_and(|(of, _)| *of == state) {
+            return Ok((None, 0));
+        }
+        let read = maps.read_unchecked(place, file);
+        let tally = read.ok().and_then(|()| {
+            let size = decoder.decode_values(file, by_colour, raw).ok()?;
+            let orientation = decoder.head(file, true).ok()?.orientation;
+            Some((state, LabelTally::of(size, orientation, raw)))
+        });
+        Ok((Some(tally), file.len() as u64))
+    })?;
+    let mut is_new = false;
+    for (&place, found) in places.iter().zip(found) {
+        if let Some(tally) = found {
+            is_new |= before[place] != tally;
+            before[place] = tally;
+        }
+    }
+    let seen = places.iter().map(|&place| Some(before[place].as_ref()?.1.clone())).collect();
+    let mut notes = Vec::new();
+    if is_new {
+        let mut known = maps.known();
+        (known.tallies, known.by_colour) = (before, by_colour.clone());
+        drop(known);
+        notes.extend(keep(maps));
+    }
+    Ok((seen, notes))
+}
+
 /// Keeps what is known of files; a note if that fails.
 pub(crate) fn keep(images: &Images) -> Option<String> {
     let (file, error) = images.keep_known().err()?;
     Some(format!(
-        "what the headers of the files in `{}` say cannot be kept in `{}` ({error}), the next run \
-         reads them again; set data.index_cache",
+        "what is known of the files in `{}` cannot be kept in `{}` ({error}), the next run reads \
+         them again; set data.index_cache",
         images.root().display(),
         file.display()
     ))

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::{fs::File, os::unix::fs::FileExt};
 
-use super::index::{Extent, Facts, Index, IndexEntry, Known, Verdict, base_name};
+use super::halves;
+use super::index::{Extent, Facts, FileStamp, Index, IndexEntry, Known, Verdict, base_name};
 use super::staging::{Staged, Staging};
 use super::zips::Zipped;
 use super::{cache::CachedIndex, layout::Part};
 use crate::dataset::{Class, Dataset, Encoding, Fingerprint, OnProgress, Sample, Suspects};
+use crate::decode::Exif;
 use crate::error::{DataError, Location, SourceError};
 use crate::input::{InputKind, read_open};
 use crate::statistics::Statistics;
@@ -27,6 +29,7 @@ pub struct Images {
     classes: Vec<String>,
     /// The label of each label of the index.
     labels: Vec<Class>,
+    exif: Exif,
     fingerprint: OnceLock<Fingerprint>,
     /// The open archives by container, in the order of opening.
     open: Mutex<VecDeque<(usize, Arc<File>)>>,
@@ -38,10 +41,10 @@ pub struct Images {
 
 impl Images {
     /// The images of an index, with its classes.
-    pub(crate) fn new(cached: CachedIndex) -> Result<Self, DataError> {
+    pub(crate) fn new(cached: CachedIndex, exif: Exif) -> Result<Self, DataError> {
         let classes = cached.index.classes.clone();
         let labels = (0..).take(classes.len()).collect();
-        Self::labelled(cached, classes, labels)
+        Self::labelled(cached, classes, labels, exif)
     }
 
     /// The images of an index, each of whose classes has one of `labels` among `classes`.
@@ -49,13 +52,15 @@ impl Images {
         cached: CachedIndex,
         classes: Vec<String>,
         labels: Vec<Class>,
+        exif: Exif,
     ) -> Result<Self, DataError> {
         if cached.index.entries.is_empty() {
-            return Err(SourceError::Empty(cached.part.root().to_owned()).into());
+            let (path, found) = (cached.part.root().to_owned(), cached.index.notes.join("; "));
+            return Err(SourceError::Empty { path, found }.into());
         }
         let (open, copies) = (Mutex::default(), vec![None; cached.index.containers.len()]);
         let fingerprint = OnceLock::new();
-        Ok(Self { cached, classes, labels, fingerprint, open, copies, staging: None })
+        Ok(Self { cached, classes, labels, exif, fingerprint, open, copies, staging: None })
     }
 
     /// The archives that the images are read from; none if they are in folders.
@@ -112,6 +117,28 @@ impl Images {
         base_name(self.cached.index.name(index))
     }
 
+    /// Path of the file below the folder that is listed.
+    pub(crate) fn inside(&self, index: usize) -> String {
+        let Location { path, member } = self.location(index);
+        match (member, &self.cached.part) {
+            (Some(member), Part::Half { folders, .. }) => {
+                halves::inside(&member, folders).unwrap_or(&member).to_owned()
+            }
+            (Some(member), _) => member,
+            (None, _) => {
+                path.strip_prefix(self.root()).unwrap_or(&path).to_string_lossy().into_owned()
+            }
+        }
+    }
+
+    /// The state of the file, which differs after it has been written to. What changes in an
+    /// archive changes the archive, whose index is then made anew.
+    pub(crate) fn state(&self, index: usize) -> String {
+        let Location { path, member } = self.location(index);
+        let of_file = || FileStamp::of(&path).map_or_else(|_| String::new(), |stamp| stamp.hash());
+        member.map_or_else(of_file, |_| String::new())
+    }
+
     /// Length of the file in bytes, if the index has it; the listing of a folder has none.
     pub fn bytes(&self, index: usize) -> Option<u64> {
         let stored = self.entry(index).extent.map(|extent| extent.length);
@@ -123,9 +150,15 @@ impl Images {
         self.entry(index).facts.as_ref()
     }
 
-    /// CRC-32C of an image's file, once that has been read whole.
+    /// CRC-32C that an image's file must have, once that has been read whole. One that was found
+    /// bad may be mended, but for those of a pack.
     pub(crate) fn checksum(&self, index: usize) -> Option<u32> {
-        self.entry(index).crc32c
+        self.entry(index).crc32c.filter(|_| self.is_pack() || !self.is_bad(index))
+    }
+
+    /// Whether a verification found an image bad.
+    pub(crate) fn is_bad(&self, index: usize) -> bool {
+        self.facts(index).is_some_and(|facts| matches!(facts.verdict, Verdict::Bad(_)))
     }
 
     /// Whether it is a pack, whose checksums were made with it.
@@ -250,16 +283,12 @@ impl Images {
         self.cached.save()
     }
 
-    /// Records findings and saves them with the index.
-    pub(crate) fn record(
-        &mut self,
-        found: impl IntoIterator<Item = (usize, Facts, u32)>,
-    ) -> Result<(), DataError> {
+    /// Records findings in the index.
+    pub(crate) fn record(&mut self, found: impl IntoIterator<Item = (usize, Facts, u32)>) {
         for (index, facts, crc32c) in found {
             let entry = &mut self.cached.index.entries[index];
             (entry.facts, entry.crc32c) = (Some(facts), Some(crc32c));
         }
-        self.cached.save().map_err(|(path, source)| DataError::Io { path, source })
     }
 }
 
@@ -294,6 +323,10 @@ impl Dataset for Images {
         Encoding::Files
     }
 
+    fn exif(&self) -> Exif {
+        self.exif
+    }
+
     fn class_names(&self) -> &[String] {
         &self.classes
     }
@@ -304,10 +337,15 @@ impl Dataset for Images {
 
     /// Those that a verification found bad: of classes alone no header is read.
     fn suspects(&self, _workers: usize, _watch: OnProgress<'_>) -> Result<Suspects, DataError> {
-        let is_bad = |&index: &usize| {
-            self.facts(index).is_some_and(|facts| matches!(facts.verdict, Verdict::Bad(_)))
-        };
-        Ok(Suspects { bad: (0..self.len()).filter(is_bad).collect(), ..Suspects::default() })
+        let bad = (0..self.len()).filter(|&index| self.is_bad(index)).collect();
+        Ok(Suspects { bad, ..Suspects::default() })
+    }
+
+    fn roots(&self) -> Vec<PathBuf> {
+        match self.archives() {
+            [] => vec![self.root().to_owned()],
+            archives => archives.to_vec(),
+        }
     }
 
     fn name(&self, index: usize) -> String {

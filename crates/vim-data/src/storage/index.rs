@@ -4,14 +4,15 @@
 //! (`storage::cache`): listing ImageNet's 1.28 million images takes seconds to minutes, reading the
 //! file about a second.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::{fs, io, time::UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
 use super::zips::Zipped;
-use crate::decode::{Head, Header};
+use crate::decode::{Head, Header, ImageKind};
+use crate::dense::LabelTally;
 use crate::error::{DataError, Location, SourceError};
 
 /// The images of one part of a dataset, ordered by class and name.
@@ -75,6 +76,12 @@ pub(crate) struct Known {
     /// What the head of each file says; `None` where none was looked at or could be read. Empty if
     /// none was looked at.
     pub(crate) heads: Vec<Option<Head>>,
+    /// The states that files were in whose heads must be of now; likewise.
+    pub(crate) states: Vec<Option<String>>,
+    /// What each file holds as a label map, and the state that it then was in; likewise.
+    pub(crate) tallies: Vec<Option<(String, LabelTally)>>,
+    /// The values that colours stood for in those.
+    pub(crate) by_colour: BTreeMap<[u8; 3], u8>,
     /// Images that a verification found bad together with what belongs to them, ascending.
     pub(crate) bad: BTreeSet<u32>,
 }
@@ -141,28 +148,85 @@ impl FoundImage {
     }
 }
 
-/// Files that are no images: their number, and the first.
+/// Files that are not read: their number by ending, and the first.
 #[derive(Default)]
-pub(crate) struct Skipped(usize, Option<Location>);
+pub(crate) struct Skipped {
+    endings: BTreeMap<String, usize>,
+    first: Option<Location>,
+}
 
 impl Skipped {
-    pub(crate) fn add(&mut self, location: impl FnOnce() -> Location) {
-        self.0 += 1;
-        self.1.get_or_insert_with(location);
+    /// One more, of this name.
+    pub(crate) fn add(&mut self, name: &str, location: impl FnOnce() -> Location) {
+        *self.endings.entry(ending(name)).or_default() += 1;
+        self.first.get_or_insert_with(location);
     }
 
     pub(crate) fn extend(&mut self, more: Self) {
-        self.0 += more.0;
-        self.1 = self.1.take().or(more.1);
+        for (ending, count) in more.endings {
+            *self.endings.entry(ending).or_default() += count;
+        }
+        self.first = self.first.take().or(more.first);
+    }
+
+    /// `3 files are not read: 2 .heic, 1 .txt`, and what to do about images among them; `None` of
+    /// no files.
+    pub(crate) fn describe(&self) -> Option<String> {
+        let count: usize = self.endings.values().sum();
+        let kinds: Vec<String> = self
+            .endings
+            .iter()
+            .map(|(ending, count)| match ending.as_str() {
+                "" => format!("{count} without an ending"),
+                ending => format!("{count} .{ending}"),
+            })
+            .collect();
+        let shown = match kinds.get(..SHOWN) {
+            Some(first) if kinds.len() > SHOWN => format!("{} and others", first.join(", ")),
+            _ => kinds.join(", "),
+        };
+        let images: Vec<String> = self.images().map(|ending| format!(".{ending}")).collect();
+        let advice = match images.as_slice() {
+            [] => String::new(),
+            images => format!("; convert {} to JPEG or PNG", images.join(" and ")),
+        };
+        let files = if count == 1 { "file is" } else { "files are" };
+        (count > 0).then(|| format!("{count} {files} not read: {shown}{advice}"))
+    }
+
+    /// The endings that are those of images.
+    fn images(&self) -> impl Iterator<Item = &String> {
+        self.endings.keys().filter(|ending| NOT_DECODED.contains(&ending.as_str()))
     }
 
     /// A note about them, if there are any.
     pub(crate) fn note(self, root: &Path) -> Vec<String> {
-        let (Self(count, Some(first)), root) = (self, root.display()) else { return vec![] };
-        vec![format!(
-            "{count} files that are no images were skipped in `{root}`, the first {first}"
-        )]
+        let Some(what) = self.describe() else { return vec![] };
+        let first = self.first.map_or_else(String::new, |first| format!("; the first is {first}"));
+        vec![format!("in `{}` {what}{first}", root.display())]
     }
+
+    /// Those that are images, of kinds that are not decoded.
+    pub(crate) fn images_alone(mut self) -> Self {
+        self.endings.retain(|ending, _| NOT_DECODED.contains(&ending.as_str()));
+        Self { first: None, ..self }
+    }
+}
+
+/// The most endings that a message lists.
+const SHOWN: usize = 6;
+
+/// Endings of images that are not decoded.
+const NOT_DECODED: [&str; 14] = [
+    "arw", "avif", "cr2", "cr3", "dcm", "dng", "exr", "heic", "heif", "hif", "jp2", "jxl", "nef",
+    "svg",
+];
+
+/// The ending of a file's name in lower case, without the point; empty if there is none.
+fn ending(name: &str) -> String {
+    let ending = base_name(name).rsplit_once('.').map_or("", |(_, ending)| ending);
+    let is_one = ending.len() <= 8 && ending.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if is_one { ending.to_ascii_lowercase() } else { String::new() }
 }
 
 /// The state of a file or folder when an index was made from it.
@@ -207,16 +271,10 @@ pub(crate) fn base_name(name: &str) -> &str {
     name.rsplit_once('/').map_or(name, |(_, base)| base)
 }
 
-/// Extensions of the images that are listed, in either case.
-///
-/// # Source
-/// `IMG_EXTENSIONS` of torchvision's `ImageFolder`, less the formats that are not decoded here.
-const EXTENSIONS: [&str; 5] = ["bmp", "jpeg", "jpg", "png", "webp"];
-
-/// Whether a file name is that of an image that is decoded.
+/// Whether a file name is that of an image that is decoded, its ending in either case.
 pub(crate) fn is_image(name: &str) -> bool {
-    let extension = name.rsplit_once('.').map(|(_, extension)| extension);
-    extension.is_some_and(|ours| EXTENSIONS.iter().any(|known| ours.eq_ignore_ascii_case(known)))
+    let Some((_, ours)) = name.rsplit_once('.') else { return false };
+    ImageKind::all_extensions().any(|known| ours.eq_ignore_ascii_case(known))
 }
 
 /// Names that file systems, file managers and network disks give to what is no data of anybody's,

@@ -2,7 +2,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod each;
-mod folder;
+pub(crate) mod folder;
 pub(crate) mod halves;
 pub(crate) mod heads;
 pub(crate) mod images;
@@ -12,6 +12,7 @@ pub(crate) mod layout;
 pub(crate) mod pack;
 pub(crate) mod staging;
 mod tars;
+pub(crate) mod texts;
 pub(crate) mod zips;
 
 use std::{env, path::PathBuf};

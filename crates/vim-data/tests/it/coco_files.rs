@@ -187,8 +187,10 @@ fn most_objects_of_a_part_must_be_usable() {
         })
     };
     let (_root, folder) = without(1);
-    let error = open(&folder).unwrap_err().to_string();
-    assert!(error.contains("objects has a mask (`segmentation`)"), "{error}");
+    let with_masks = DataConfig { masks: Some(true), ..config(&folder) };
+    let error = vim_data::open::<ImageObjects>(&with_masks).unwrap_err().to_string();
+    assert!(error.contains("objects has a mask, which"), "{error}");
+    assert!(error.contains("`detection.masks = false`"), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
     let (_root, folder) = without(3);
     let notes = open(&folder).unwrap().notes.join("\n");
@@ -240,7 +242,7 @@ fn a_scan_counts_classes_and_names_bad_annotations() {
     let (_root, folder) =
         spoiled("val2017", false, "/annotations/0/segmentation", json!([[1, 2, 3]]));
     let sources = vim_data::open_coco(&config(&folder), &EnvPaths::default()).unwrap();
-    let report = vim_data::scan_objects(&sources.val, 2, &|_| {}).unwrap();
+    let report = vim_data::scan_objects(sources.val.as_ref().unwrap(), 2, &|_| {}).unwrap();
     assert_eq!((report.images, report.classes, report.odd.len()), (6, 12, 1));
     assert!(report.odd[0].what.contains("a polygon of 3 numbers"), "{:?}", report.odd);
     let report = vim_data::scan_objects(&sources.train, 2, &|_| {}).unwrap();

@@ -50,7 +50,7 @@ pub(crate) fn annotations(split: &Split, polygons: bool) -> Value {
         for object in of_image {
             let [x, y, width, height] = object.bbox;
             let (right, below) = (x + width, y + height);
-            let Mask::Runs(rle) = &object.mask else { panic!("{object:?}") };
+            let Some(Mask::Runs(rle)) = &object.mask else { panic!("{object:?}") };
             let mask = match polygons && !object.crowd {
                 true => json!([[x, y, right, y, right, below, x, below]]),
                 false => json!({ "size": [rle.h, rle.w], "counts": rle_to_string(rle) }),

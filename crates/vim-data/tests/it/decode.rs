@@ -241,3 +241,67 @@ fn accepted_damage_is_told() {
     assert_eq!(warning("odd/444.jpg"), None);
     assert!(warning("odd/zeroed.jpg").unwrap().starts_with("Corrupt JPEG data"));
 }
+
+/// An image of 3 × 2 pixels, as the `image` crate writes it.
+fn written<P: image::PixelWithColorType>(
+    format: image::ImageFormat,
+    samples: &[P::Subpixel],
+) -> Vec<u8>
+where
+    [P::Subpixel]: image::EncodableLayout,
+{
+    let of = image::ImageBuffer::<P, _>::from_raw(3, 2, samples.to_vec()).unwrap();
+    let mut file = std::io::Cursor::new(Vec::new());
+    of.write_to(&mut file, format).unwrap();
+    file.into_inner()
+}
+
+#[test]
+fn tiff_and_pnm_are_decoded() {
+    use image::ImageFormat::{Pnm, Tiff};
+    let colours: Vec<u8> = (0..18).map(|at| at * 14).collect();
+    let greys: Vec<u8> = (0..6).map(|at| at * 51).collect();
+    let deep: Vec<u16> = greys.iter().map(|&grey| u16::from(grey) * 257).collect();
+    let three: Vec<u8> = greys.iter().flat_map(|&grey| [grey; 3]).collect();
+    let wide: Vec<u16> = colours.iter().map(|&level| u16::from(level) * 257).collect();
+    let alpha: Vec<u8> = colours.chunks(3).flat_map(|rgb| [rgb, &[9]].concat()).collect();
+    let text = |text: &str| text.as_bytes().to_vec();
+    let bits: Vec<u8> = [0, 1, 0, 1, 1, 0].iter().flat_map(|bit| [255 * (1 - bit); 3]).collect();
+    let mut decoder = decoder(JpegLibrary::default());
+    for (kind, file, expected, channels) in [
+        (ImageKind::Tiff, written::<image::Rgb<u8>>(Tiff, &colours), &colours, 3),
+        (ImageKind::Tiff, written::<image::Rgba<u8>>(Tiff, &alpha), &colours, 4),
+        (ImageKind::Tiff, written::<image::Rgb<u16>>(Tiff, &wide), &colours, 3),
+        (ImageKind::Tiff, written::<image::Luma<u8>>(Tiff, &greys), &three, 1),
+        (ImageKind::Tiff, written::<image::Luma<u16>>(Tiff, &deep), &three, 1),
+        (ImageKind::Pnm, written::<image::Rgb<u8>>(Pnm, &colours), &colours, 3),
+        (ImageKind::Pnm, written::<image::Luma<u8>>(Pnm, &greys), &three, 1),
+        (ImageKind::Pnm, text("P1\n# a comment\n3 2\n0 1 0\n1 1 0\n"), &bits, 1),
+        (ImageKind::Pnm, text("P2 3 2 255\n0 51 102 153 204 255\n"), &three, 1),
+    ] {
+        let mut pixels = Pixels::default();
+        let _ = decoder.decode(&file, &mut pixels).unwrap();
+        assert_eq!((pixels.height, pixels.width, &pixels.data), (2, 3, expected), "{kind}");
+        let header = decoder.header(&file).unwrap();
+        assert_eq!((header.kind, header.components), (kind, channels));
+        for cut in 0..file.len() - 1 {
+            let _ = decoder.decode(&file[..cut], &mut pixels);
+        }
+        let outcome = decoder.decode(&file[..file.len() / 2], &mut pixels);
+        assert!(outcome.is_err(), "{kind} in half: {outcome:?}");
+    }
+}
+
+#[test]
+fn kinds_that_are_not_read_are_named() {
+    let floats: Vec<f32> = (0..18u8).map(f32::from).collect();
+    let floats = written::<image::Rgb<f32>>(image::ImageFormat::Tiff, &floats);
+    let heic = b"\0\0\0\x24ftypheic\0\0\0\0mif1heic".to_vec();
+    let mut decoder = decoder(JpegLibrary::default());
+    let mut outcome =
+        |file: &[u8]| decoder.decode(file, &mut Pixels::default()).unwrap_err().to_string();
+    let of_floats = outcome(&floats);
+    assert!(of_floats.contains("floating-point") && of_floats.contains("save it"), "{of_floats}");
+    let of_heic = outcome(&heic);
+    assert!(of_heic.contains("HEIC") && of_heic.contains("convert it to JPEG"), "{of_heic}");
+}

@@ -28,7 +28,7 @@ fn the_training_folder_and_a_path_of_its_own_will_do() {
     check(&of("train", "elsewhere"));
     check(&of("", "elsewhere"));
     let message = refusal(&config(root.path()));
-    assert!(message.contains("set `data.val_path`"), "{message}");
+    assert!(message.contains("or `data.val_path`"), "{message}");
 }
 
 #[test]
@@ -42,19 +42,18 @@ fn links_to_folders_count_and_hidden_and_other_files_do_not() {
     fs::write(train.join("n01/readme.txt"), "text").unwrap();
     fs::write(train.join("n03/thumbs.db"), "text").unwrap();
     let splits = check(&config(root.path()));
-    assert_eq!(splits.notes.len(), 1);
-    let note = &splits.notes[0];
-    assert!(
-        note.starts_with("2 files that are no images") && note.contains("readme.txt"),
-        "{note}"
-    );
+    assert_eq!(splits.notes.len(), 2);
+    assert!(splits.notes[0].starts_with("`moved` beside"), "{:?}", splits.notes);
+    let note = &splits.notes[1];
+    assert!(note.contains("2 files are not read: 1 .db, 1 .txt"), "{note}");
+    assert!(note.contains("readme.txt"), "{note}");
 }
 
 #[test]
 fn extensions_are_compared_without_case() {
     let root = unpacked();
     let class = root.path().join("train/n01");
-    for name in ["a.jpg", "b.Jpg", "c.PNG", "d.jpeg", "e.gif", "f"] {
+    for name in ["a.jpg", "b.Jpg", "c.PNG", "d.jpeg", "e.txt", "f"] {
         fs::write(class.join(name), name).unwrap();
     }
     let splits = open(&config(root.path())).unwrap();
@@ -201,6 +200,14 @@ fn folders_of_classes_match_in_two_unicode_forms() {
     let message = refusal(&config(root.path()));
     assert!(message.contains("in two Unicode forms; merge them"), "{message}");
     assert!(message.contains("/train`"), "{message}");
+    // Also where nothing is beside it.
+    let alone = DataConfig {
+        dataset: DatasetKind::Folder,
+        val_fraction: 0.25,
+        ..config(root.path().join("train"))
+    };
+    let message = refusal(&alone);
+    assert!(message.contains("in two Unicode forms; merge them"), "{message}");
 }
 
 #[test]

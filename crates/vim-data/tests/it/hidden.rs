@@ -67,7 +67,7 @@ fn classes_are_the_same_in_folders_archives_and_packs() {
 
     let target = tempfile::tempdir().unwrap();
     let sources = open_images(&from, &EnvPaths::default()).unwrap();
-    for (images, part) in [(&sources.train, "train"), (&sources.val, "val")] {
+    for (images, part) in [(&sources.train, "train"), (sources.val.as_ref().unwrap(), "val")] {
         pack(images, &target.path().join(part), PackOptions::default(), &|_| {}, &|| false)
             .unwrap();
     }

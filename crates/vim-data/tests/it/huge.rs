@@ -36,7 +36,8 @@ fn check(config: &DataConfig) {
     let error = pack(&images, &target.path().join("p"), PackOptions::default(), &|_| {}, &|| false);
     let error = error.unwrap_err().to_string();
     assert!(error.contains("huge.png") && error.contains("256 MiB"), "{error}");
-    assert!(begun.elapsed() < Duration::from_secs(20));
+    // To read 6 GiB takes longer than a busy machine is late.
+    assert!(begun.elapsed() < Duration::from_secs(120));
 }
 
 #[test]

@@ -44,6 +44,25 @@ fn indexes_lie_beside_the_data_and_are_used_again() {
 }
 
 #[test]
+fn what_killed_processes_left_goes_after_a_day() {
+    let root = unpacked();
+    let names = [
+        ".vim-index-aB3xYz",
+        ".vim-index-new123",
+        ".vim-index-mine.vim-index",
+        ".vim-index-a-b-c-",
+    ];
+    for name in names {
+        let file = File::create(root.path().join(name)).unwrap();
+        let days = if name.contains("new") { 0 } else { 2 };
+        let past = SystemTime::now() - Duration::from_secs(days * 24 * 3600 + 60);
+        file.set_modified(past).unwrap();
+    }
+    check(&config(root.path()));
+    assert_eq!(names.map(|name| root.path().join(name).exists()), [false, true, true, true]);
+}
+
+#[test]
 fn a_changed_folder_is_listed_again() {
     let root = unpacked();
     check(&config(root.path()));

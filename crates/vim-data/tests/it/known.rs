@@ -1,13 +1,16 @@
 //! What is known of images before they are decoded: by headers, annotations and verifications.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use serde_json::json;
 use vim_data::{
     BadRule, BadTest, BadTrain, DataError, EnvPaths, Finding, KnownImages, Splits, VerifyOptions,
 };
 
+use crate::memory::Memory;
 use crate::{coco_tree, pairs, trees};
 
 /// The bad images among those of both parts.
@@ -25,7 +28,8 @@ fn said(count: usize, images: usize, rule: BadRule) -> Result<Vec<String>, DataE
         what: "is empty".to_owned(),
     };
     let (what, notes) = ("test images".to_owned(), vec!["a note".to_owned()]);
-    KnownImages { what, images, bad: (0..count).map(one).collect(), notes }.check(rule)
+    let bad = (0..count).map(one).collect();
+    KnownImages { what, images, bad, is_io: false, notes, labels: None }.check(rule)
 }
 
 #[test]
@@ -64,11 +68,12 @@ fn an_error_is_what_would_end_the_work() {
 fn headers_tell_of_pairs_that_do_not_fit() {
     let (map, area) = ("annotations/validation/ADE_val_00000003.png", pairs::SIDE * pairs::SIDE);
     let smaller = pairs::labels_png([pairs::SIDE, 4], &[1; 4 * pairs::SIDE]);
-    let eight = png::BitDepth::Eight;
-    let palette = pairs::grey_png([pairs::SIDE; 2], &vec![1; area], png::ColorType::Indexed, eight);
+    let (grey, sixteen) = (png::ColorType::Grayscale, png::BitDepth::Sixteen);
+    let deep = pairs::grey_png([pairs::SIDE; 2], &vec![1; 2 * area], grey, sixteen);
     for (name, bytes, expected) in [
         (map, smaller, "a label map of 32 × 4"),
-        (map, palette, "PNG with a palette"),
+        (map, deep, "grey PNG of 16 bits"),
+        (map, pairs::labels_png([pairs::SIDE; 2], &vec![13; area]), "the value 13"),
         (map, b"?".to_vec(), "has a label map that begins with `?`"),
         ("images/validation/ADE_val_00000003.png", Vec::new(), "is empty"),
     ] {
@@ -81,9 +86,38 @@ fn headers_tell_of_pairs_that_do_not_fit() {
         }
         // A scan says the same.
         let sources = vim_data::open_pairs(&pairs::of_path(&folder), &EnvPaths::default()).unwrap();
-        let [images, _] = vim_data::scan_pairs(&sources.val, 2, [&|_| {}, &|_| {}]).unwrap();
+        let [images, _] =
+            vim_data::scan_pairs(sources.val.as_ref().unwrap(), 2, [&|_| {}, &|_| {}]).unwrap();
         assert_eq!(images.odd.len(), 1, "{:?}", images.odd);
     }
+}
+
+#[test]
+fn a_scan_names_all_that_is_wrong_with_an_image() {
+    let other = crate::golden::bytes("odd/444.jpg");
+    let (_root, folder) = pairs::spoiled("images/validation/ADE_val_00000003.png", other);
+    let sources = vim_data::open_pairs(&pairs::of_path(&folder), &EnvPaths::default()).unwrap();
+    let [images, _] =
+        vim_data::scan_pairs(sources.val.as_ref().unwrap(), 2, [&|_| {}, &|_| {}]).unwrap();
+    let [kind, size] = &images.odd[..] else { panic!("{:?}", images.odd) };
+    assert_eq!(kind.what, "is a JPEG by its content");
+    assert!(size.what.contains("a label map of 32 × 32"), "{}", size.what);
+}
+
+#[test]
+fn a_disk_that_fails_is_no_bad_image() {
+    let known = |kind| {
+        let images = Memory { failure: kind, ..Memory::files(4) };
+        images.failures[2].store(u32::MAX, Ordering::SeqCst);
+        KnownImages::of_all(&images, "test images", 2, &|_| {}).unwrap()
+    };
+    let failed = known(ErrorKind::Other);
+    assert_eq!((failed.bad.len(), failed.bad[0].index), (1, 2));
+    let error = failed.clone().check(BadRule::Test(BadTest::Fail)).unwrap_err();
+    assert!(error.is_io() && error.to_string().contains("see to the disk"), "{error}");
+    assert!(failed.check(BadRule::Test(BadTest::Wrong)).is_ok());
+    let error = known(ErrorKind::InvalidData).check(BadRule::Test(BadTest::Fail)).unwrap_err();
+    assert!(!error.is_io() && error.to_string().contains("replace or remove them"), "{error}");
 }
 
 #[test]
@@ -105,23 +139,15 @@ fn headers_are_read_once_from_folders_and_archives() {
 
     // A verification sees it, and from then on it is known.
     let sources = vim_data::open_pairs(&pairs::of_path(&folder), &EnvPaths::default()).unwrap();
-    assert_eq!(vim_data::verify_pairs(&sources.val, 2, &|_| {}).unwrap().bad.len(), 1);
+    assert_eq!(
+        vim_data::verify_pairs(sources.val.as_ref().unwrap(), 2, &|_| {}).unwrap().bad.len(),
+        1
+    );
     let [_, test] = bad(&pairs::open(&folder).unwrap());
     assert_eq!((test.len(), test[0].index), (1, 1));
     // What has been mended is good.
     fs::write(&path, whole).unwrap();
     assert!(bad(&pairs::open(&folder).unwrap())[1].is_empty());
-}
-
-#[test]
-fn a_label_that_is_no_class_is_known_from_a_verification() {
-    let map = pairs::labels_png([pairs::SIDE; 2], &[13; pairs::SIDE * pairs::SIDE]);
-    let (_root, folder) = pairs::spoiled("annotations/validation/ADE_val_00000003.png", map);
-    assert!(bad(&pairs::open(&folder).unwrap())[1].is_empty());
-    let sources = vim_data::open_pairs(&pairs::of_path(&folder), &EnvPaths::default()).unwrap();
-    vim_data::verify_pairs(&sources.val, 2, &|_| {}).unwrap();
-    let [_, test] = bad(&pairs::open(&folder).unwrap());
-    assert!(test[0].what.contains("the value 13"), "{test:?}");
 }
 
 #[test]
@@ -140,15 +166,19 @@ fn annotations_and_sizes_of_objects_are_known() {
     assert_eq!(bad(&coco_tree::open(zips.path()).unwrap()).map(|bad| bad.len()), [0, 0]);
 }
 
+/// EXIF data that say this orientation: a little-endian directory of one entry, tag 0x112, a short.
+pub(crate) fn exif(orientation: u8) -> Vec<u8> {
+    let exif = [b'I', b'I', 42, 0, 8, 0, 0, 0, 1, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, orientation, 0];
+    [&exif[..], &[0; 6]].concat()
+}
+
 /// The PNG with EXIF data that say this orientation.
-fn turned(file: &[u8], orientation: u8) -> Vec<u8> {
+pub(crate) fn turned(file: &[u8], orientation: u8) -> Vec<u8> {
     let mut reader = png::Decoder::new(std::io::Cursor::new(file)).read_info().unwrap();
     let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
     reader.next_frame(&mut pixels).unwrap();
     let mut info = reader.info().clone();
-    // One entry of a little-endian directory: tag 0x112, a short.
-    let exif = [b'I', b'I', 42, 0, 8, 0, 0, 0, 1, 0, 0x12, 1, 3, 0, 1, 0, 0, 0, orientation, 0];
-    info.exif_metadata = Some([&exif[..], &[0; 6]].concat().into());
+    info.exif_metadata = Some(exif(orientation).into());
     let mut bytes = Vec::new();
     let encoder = png::Encoder::with_info(&mut bytes, info).unwrap();
     encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
@@ -179,8 +209,8 @@ fn orientations_are_counted_where_they_matter() {
     }
     let sources =
         vim_data::open_coco(&coco_tree::config(root.path()), &EnvPaths::default()).unwrap();
-    let verified = vim_data::verify_objects(&sources.val, 2, &|_| {}).unwrap();
-    let scanned = vim_data::scan_objects(&sources.val, 2, &|_| {}).unwrap();
+    let verified = vim_data::verify_objects(sources.val.as_ref().unwrap(), 2, &|_| {}).unwrap();
+    let scanned = vim_data::scan_objects(sources.val.as_ref().unwrap(), 2, &|_| {}).unwrap();
     for notes in [verified.notes, scanned.notes] {
         assert!(notes[0].starts_with("2 of 6 images have an EXIF"), "{notes:?}");
     }
@@ -200,7 +230,7 @@ fn verdicts_of_a_verification_are_known_of_classes() {
     let config = trees::config(root.path());
     let mut sources = vim_data::open_images(&config, &EnvPaths::default()).unwrap();
     let options = VerifyOptions { workers: 2, again: false };
-    let report = vim_data::verify(&mut sources.val, options, &|_| {}).unwrap();
+    let report = vim_data::verify(sources.val.as_mut().unwrap(), options, &|_| {}).unwrap();
     assert!(!report.bad.is_empty(), "the files are no images");
     let [train, test] = bad(&open());
     assert!(train.is_empty());

@@ -22,15 +22,17 @@ fn a_pair_too_long_for_a_segmenter_is_bad_everywhere() {
     let says = "has 1 × 32769 pixels, which makes a side of 32769, and segmentation takes 32768";
 
     let sources = vim_data::open_pairs(&of_path(&folder), &vim_data::EnvPaths::default()).unwrap();
-    let report = vim_data::verify_pairs(&sources.val, 2, &|_| {}).unwrap();
+    let report = vim_data::verify_pairs(sources.val.as_ref().unwrap(), 2, &|_| {}).unwrap();
     assert_eq!((report.good, report.bad.len()), (7, 1));
     assert!(report.bad[0].what.contains(says), "{:?}", report.bad);
     // It is named once, as an image; of an image with a class alone such a side is nothing odd.
-    let [images, maps] = vim_data::scan_pairs(&sources.val, 2, [&|_| {}, &|_| {}]).unwrap();
+    let [images, maps] =
+        vim_data::scan_pairs(sources.val.as_ref().unwrap(), 2, [&|_| {}, &|_| {}]).unwrap();
     assert_eq!((images.images, images.odd.len(), maps.odd.len()), (8, 1, 0));
     assert!(images.odd[0].what.contains(says), "{:?}", images.odd);
-    for half in sources.val.into_halves() {
-        assert!(vim_data::scan(&half, 2, &|_| {}).unwrap().odd.is_empty());
+    let val = sources.val.as_ref().unwrap();
+    for half in [val.images(), val.label_map_files()] {
+        assert!(vim_data::scan(half, 2, &|_| {}).unwrap().odd.is_empty());
     }
 
     let Splits { train, test, .. } = open(&folder).unwrap();

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::{io, thread, time::Duration};
 
 use vim_data::{
-    DataError, Dataset, Encoding, Fingerprint, Sample, Shapes, ShapesConfig, ShapesPart, Split,
-    Statistics,
+    DataError, Dataset, Encoding, Fingerprint, OnProgress, Sample, Shapes, ShapesConfig,
+    ShapesPart, Split, Statistics, Suspects,
 };
 
 pub(crate) struct Memory {
@@ -91,6 +91,12 @@ impl Dataset for Memory {
         }
         into.image.clone_from(&self.images[index]);
         Ok(())
+    }
+
+    /// Those that fail.
+    fn suspects(&self, _: usize, _: OnProgress<'_>) -> Result<Suspects, DataError> {
+        let fails = |&index: &usize| self.failures[index].load(Ordering::SeqCst) > 0;
+        Ok(Suspects { bad: (0..self.len()).filter(fails).collect(), ..Suspects::default() })
     }
 
     fn statistics(&self) -> Statistics {

@@ -9,7 +9,7 @@ use vim_data::object_ops::fitted;
 use vim_data::{
     Batch, CocoAnnotations, CocoDetections, CocoEvaluation, CocoKind, DataConfig, DataError,
     Detection, EvalPairs, EvalScenes, IGNORED, ImageObjects, LabelMap, Loader, LoaderConfig, Mask,
-    ObjectRecipe, OnBad, Pixels, Purpose, ShapesConfig, Targets,
+    Object, ObjectRecipe, OnBad, Pixels, Purpose, ShapesConfig, Targets,
 };
 
 use crate::coco_tree::{
@@ -24,7 +24,17 @@ fn objects_of_shapes_are_pinned() {
         hasher.update(&scene.image.data);
         let ImageObjects { id, size, objects, left_out } = scene.objects;
         assert!(left_out.is_empty());
-        let text = format!("ImageObjects {{ id: {id:?}, size: {size:?}, objects: {objects:?} }}");
+        let text = |one: &Object| {
+            let Object { id, class, bbox, area, crowd, mask } = one;
+            let mask = mask.as_ref().unwrap();
+            format!(
+                "Object {{ id: {id:?}, class: {class:?}, bbox: {bbox:?}, area: {area:?}, \
+                 crowd: {crowd:?}, mask: {mask:?} }}"
+            )
+        };
+        let objects: Vec<String> = objects.iter().map(text).collect();
+        let objects = objects.join(", ");
+        let text = format!("ImageObjects {{ id: {id:?}, size: {size:?}, objects: [{objects}] }}");
         hasher.update(text.as_bytes());
     }
     assert_eq!(hasher.finalize().to_hex()[..16], *"e656609e6b86de46");
@@ -43,7 +53,7 @@ fn objects_are_what_is_seen_of_the_scenes_of_segmentation() {
         let mut labels = vec![IGNORED; SIDE * SIDE];
         for object in &scene.objects.objects {
             assert!(ids.insert(object.id), "a number of its own");
-            let pixels = object.mask.pixels([SIDE; 2]);
+            let pixels = object.mask.as_ref().unwrap().pixels([SIDE; 2]);
             let places: Vec<usize> = (0..SIDE * SIDE).filter(|&at| pixels[at] == 1).collect();
             assert_eq!(object.area, Some(places.len() as f64));
             let ends = |of: fn(usize) -> usize| {
@@ -177,7 +187,8 @@ fn runs_are_mirrored_with_the_image() {
             let objects: Vec<_> = objects.collect();
             assert_eq!(objects.len(), targets.masks.len());
             for (object, mask) in objects.iter().zip(&targets.masks) {
-                let (ours, theirs) = (mask.pixels([SIDE; 2]), object.mask.pixels([SIDE; 2]));
+                let theirs = object.mask.as_ref().unwrap();
+                let (ours, theirs) = (mask.pixels([SIDE; 2]), theirs.pixels([SIDE; 2]));
                 let places = (0..SIDE).flat_map(|y| (0..SIDE).map(move |x| (y, x)));
                 assert!({ places }.all(|(y, x)| ours[y * SIDE + x] == theirs[mirrored(y, x)]));
             }
@@ -281,7 +292,7 @@ fn what_is_annotated_scores_1_and_is_read_as_it_was_written() {
             category: categories[object.class as usize].unwrap(),
             score: 0.5,
             bbox: object.bbox,
-            mask: Some(object.mask),
+            mask: object.mask,
         })
     });
     let found = CocoDetections::of(&truths, found).unwrap();

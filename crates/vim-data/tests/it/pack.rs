@@ -27,7 +27,7 @@ const OPTIONS: PackOptions = PackOptions { shard_bytes: 6_000, shuffle: None };
 /// Packs both parts into `folder/train` and `folder/val`.
 fn pack_both(from: &DataConfig, folder: &Path, options: PackOptions) -> PackReport {
     let Sources { train, val, .. } = sources(from);
-    write(&val, &folder.join("val"), options);
+    write(&val.unwrap(), &folder.join("val"), options);
     write(&train, &folder.join("train"), options)
 }
 

@@ -88,8 +88,13 @@ pub(crate) fn write_files(root: &Path, files: &[(String, Vec<u8>)]) {
 /// The files in a folder, a tar and a zip: paths of the three.
 pub(crate) fn laid_out(root: &Path) -> [PathBuf; 3] {
     let files = files();
+    all_of(root, &files)
+}
+
+/// These files in a folder, a tar and a zip: paths of the three.
+pub(crate) fn all_of(root: &Path, files: &[(String, Vec<u8>)]) -> [PathBuf; 3] {
     let [folder, tar, zip] = ["tree", "ade.tar", "ade.zip"].map(|name| root.join(name));
-    write_files(&folder, &files);
+    write_files(&folder, files);
     // The order is not the sorted one.
     let reversed: Vec<_> = files.iter().rev().cloned().collect();
     fs::write(&tar, tar_of(&reversed)).unwrap();
@@ -315,8 +320,8 @@ fn bad_pairs_are_named_and_replaced() {
         ),
         (
             map,
-            grey_png([SIDE; 2], &vec![1; area], png::ColorType::Indexed, eight),
-            "PNG with a palette",
+            grey_png([SIDE; 2], &vec![13; area], png::ColorType::Indexed, eight),
+            "the value 13, and 12 classes",
         ),
         (
             map,
@@ -352,10 +357,9 @@ fn verification_and_a_scan_name_bad_pairs() {
     assert_eq!((report.images, report.good, report.bad.len()), (24, 23, 1));
     assert_eq!(report.bad[0].index, 2);
     assert!(report.bad[0].what.contains("label map that begins with `?`"), "{:?}", report.bad);
-    let report = vim_data::verify_pairs(&sources.val, 2, &|_| {}).unwrap();
+    let report = vim_data::verify_pairs(sources.val.as_ref().unwrap(), 2, &|_| {}).unwrap();
     assert_eq!((report.good, report.bad.len()), (8, 0));
-    let [_, maps] = sources.train.into_halves();
-    let report = vim_data::scan(&maps, 2, &|_| {}).unwrap();
+    let report = vim_data::scan(sources.train.label_map_files(), 2, &|_| {}).unwrap();
     assert_eq!((report.images, report.odd.len(), report.kinds["grey PNG"]), (24, 1, 23));
 }
 
@@ -379,6 +383,9 @@ fn files_without_partners_and_missing_folders_are_named() {
     let folder = root.path().join("tree");
     let inner = folder.join("ADEChallengeData2016");
     write_files(&folder, &files());
+    let config = DataConfig { classes: None, ..of_path(&folder) };
+    let error = vim_data::open::<LabelMap>(&config).unwrap_err().to_string();
+    assert!(error.contains("data.classes"), "{error}");
     fs::remove_file(inner.join("annotations/validation/ADE_val_00000005.png")).unwrap();
     let error = open(&folder).unwrap_err();
     assert!(matches!(error, DataError::Source(SourceError::Unpaired { missing: "label map", .. })));
@@ -394,9 +401,6 @@ fn files_without_partners_and_missing_folders_are_named() {
         "{error}"
     );
 
-    let config = DataConfig { classes: None, ..of_path(&folder) };
-    let error = vim_data::open::<LabelMap>(&config).unwrap_err().to_string();
-    assert!(error.contains("data.classes"), "{error}");
     let cut = root.path().join("cut.zip");
     fs::write(&cut, b"PK\x03\x04 and no more").unwrap();
     let error = open(&cut).unwrap_err();

@@ -14,7 +14,7 @@
 
 use std::path::PathBuf;
 
-use vim_data::{PictureError, read_picture};
+use vim_data::{Exif, PictureError, read_picture};
 
 fn fixture(name: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "tests", "fixtures", name].iter().collect()
@@ -29,7 +29,7 @@ fn means(pixels: &[u8]) -> [f64; 3] {
 
 /// Reads a file at a size and compares some of its pixels.
 fn check(name: &str, size: [usize; 2], pixels: &[((usize, usize), [u8; 3])]) -> Vec<u8> {
-    let got = read_picture(&fixture(name), size).unwrap();
+    let got = read_picture(&fixture(name), size, Exif::Ignore).unwrap();
     assert_eq!(got.len(), 3 * size[0] * size[1]);
     for &((y, x), expected) in pixels {
         let at = 3 * (y * size[1] + x);
@@ -93,7 +93,7 @@ fn rectangles_are_covered() {
 #[test]
 fn jpegs_are_read() {
     // Decoders differ in how they spread colour over pixels; the means hardly do.
-    let got = means(&read_picture(&fixture("pattern.jpg"), [40, 40]).unwrap());
+    let got = means(&read_picture(&fixture("pattern.jpg"), [40, 40], Exif::Ignore).unwrap());
     for (got, expected) in got.into_iter().zip([124.2525, 121.9619, 124.2244]) {
         assert!((got - expected).abs() < 2.0, "{got} {expected}");
     }
@@ -105,10 +105,10 @@ fn what_is_no_picture_is_refused() {
     let whole = std::fs::read(fixture("pattern.png")).unwrap();
     for bytes in [&b""[..], b"hello", &whole[..20], &whole[..whole.len() / 2]] {
         std::fs::write(&path, bytes).unwrap();
-        let error = read_picture(&path, [32, 32]).unwrap_err();
+        let error = read_picture(&path, [32, 32], Exif::Ignore).unwrap_err();
         assert!(matches!(error, PictureError::Decode { .. }), "{error}");
         assert!(!error.to_string().contains('\n'), "{error}");
     }
     std::fs::remove_file(&path).unwrap();
-    assert!(matches!(read_picture(&path, [32, 32]), Err(PictureError::Read { .. })));
+    assert!(matches!(read_picture(&path, [32, 32], Exif::Ignore), Err(PictureError::Read { .. })));
 }

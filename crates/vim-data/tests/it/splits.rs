@@ -66,7 +66,7 @@ fn held_out_images_follow_from_the_seed() {
 }
 
 #[test]
-fn what_chooses_held_out_images_is_refused_where_there_are_none() {
+fn keys_without_an_effect_are_refused() {
     let refused = |config: &DataConfig| {
         let opened = vim_data::open::<Class>(config).unwrap_err();
         let preview = vim_data::dry_run::<Class>(config).unwrap_err().to_string();
@@ -75,9 +75,18 @@ fn what_chooses_held_out_images_is_refused_where_there_are_none() {
         (key, preview)
     };
     let without = shapes(20, 5, 5);
-    let (key, message) = refused(&DataConfig { val_seed: Some(0), ..without.clone() });
+    let (key, message) = refused(&DataConfig { val_seed: Some(3), ..without.clone() });
     assert_eq!(key, "data.val_seed");
-    assert!(message.contains("`data.val_seed = 0`") && message.contains("no effect"), "{message}");
+    assert!(message.contains("`data.val_seed = 3`") && message.contains("no effect"), "{message}");
+    let suffix = Some("_mask".to_owned());
+    let (key, message) = refused(&DataConfig { label_suffix: suffix, ..without.clone() });
+    assert_eq!(key, "data.label_suffix");
+    assert!(message.contains("`pairs` and `ade20k` alone have label maps"), "{message}");
+    let list = Some("train.json".into());
+    assert_eq!(
+        refused(&DataConfig { train_annotations: list, ..without.clone() }).0,
+        "data.train_annotations"
+    );
     let (key, message) = refused(&DataConfig { val_rule: HoldOut::Rounded, ..without });
     assert_eq!(key, "data.val_rule");
     assert!(message.contains("`data.val_rule = \"rounded\"`"), "{message}");
@@ -137,7 +146,7 @@ fn a_dry_run_opens_the_same_splits_without_pixels() {
 }
 
 /// Whether the images of each dataset have classes, label maps and objects: a row for each.
-const ANNOTATIONS: [(DatasetKind, [bool; 3]); 8] = [
+const ANNOTATIONS: [(DatasetKind, [bool; 3]); 9] = [
     (DatasetKind::Shapes, [true, true, true]),
     (DatasetKind::Cifar10, [true, false, false]),
     (DatasetKind::Cifar100, [true, false, false]),
@@ -146,6 +155,7 @@ const ANNOTATIONS: [(DatasetKind, [bool; 3]); 8] = [
     (DatasetKind::Ade20k, [false, true, false]),
     (DatasetKind::Pairs, [false, true, false]),
     (DatasetKind::Coco, [false, false, true]),
+    (DatasetKind::Yolo, [false, false, true]),
 ];
 
 #[test]
@@ -173,7 +183,7 @@ fn a_dataset_is_opened_with_what_its_images_have_and_with_nothing_else() {
         let texts = [
             of_each,
             "a dataset with label maps: shapes, ade20k or pairs",
-            "a dataset with objects: shapes or coco",
+            "a dataset with objects: shapes, coco or yolo",
         ];
         for ((results, has), text) in opened.into_iter().zip(has).zip(texts) {
             for result in results {

@@ -158,7 +158,7 @@ fn what_cannot_be_read_in_place_is_named() {
         (tar_of(&both), "both `train/` and `val/` hold images"),
         (tar_of(&with_classes("", &twice)), "holds it twice"),
         (flat_tar(&train()), "set `data.val_labels`"),
-        (tar_of(&[]), "holds no .jpeg"),
+        (tar_of(&[]), "there is none of a kind that is read"),
         (vec![], "cut short or damaged"),
         (b"not a tar".repeat(200), "cut short or damaged"),
     ] {

@@ -61,7 +61,7 @@ fn a_flipped_bit_is_found_and_the_entry_replaced_at_once() {
         let mut batches = loader.batches(0..12);
         batches.by_ref().for_each(|batch| assert!(!batch.unwrap().indices.contains(&2)));
         assert!(!batches.take_bad().is_empty());
-        assert!(begun.elapsed() < Duration::from_secs(10), "it was waited for");
+        assert!(begun.elapsed() < Duration::from_secs(60), "it was waited for");
     }
 }
 
@@ -101,10 +101,11 @@ fn lengths_that_cannot_be_are_not_believed() {
     assert_eq!((report.good, report.bad.len()), (23, 1));
     let what = &report.bad[0].what;
     assert!(what.contains("larger than 256 MiB, the most that an image may have"), "{what}");
-    assert!(begun.elapsed() < Duration::from_secs(20));
-    let [_, maps] = sources(&zip).train.into_halves();
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    let train = sources(&zip).train;
+    let maps = train.label_map_files();
     assert_eq!(maps.bytes(2), Some(0x7fff_ffff));
-    let scanned = scan(&maps, 1, &|_| {}).unwrap();
+    let scanned = scan(maps, 1, &|_| {}).unwrap();
     assert_eq!((scanned.kinds["grey PNG"], scanned.odd.len()), (23, 1));
     let what = &scanned.odd[0].what;
     assert!(what.contains("of the 2147483647 bytes that it should have"), "{what}");

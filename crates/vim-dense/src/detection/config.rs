@@ -29,6 +29,10 @@ pub struct DetectorConfig {
     /// (`"none"`).
     #[serde(skip_serializing_if = "is_add")]
     pub last: LastTap,
+    /// Whether objects have masks, which are learned and found (left out, they have). Without them
+    /// boxes alone are: the model has no head for masks.
+    #[serde(skip_serializing_if = "has_masks")]
+    pub masks: bool,
     /// Channels of the pyramid's maps and inside the heads.
     pub channels: usize,
     /// Features of a box, between its map and its class.
@@ -79,10 +83,15 @@ fn is_aligned(aligned: &bool) -> bool {
     *aligned
 }
 
+fn has_masks(masks: &bool) -> bool {
+    *masks
+}
+
 impl Default for DetectorConfig {
     fn default() -> Self {
         Self {
             last: LastTap::Add,
+            masks: true,
             channels: 256,
             box_features: 1024,
             anchor_size: 8.0,

@@ -118,7 +118,10 @@ impl DetectorConfig {
             ("rpn", "scores and differences of every anchor", rpn),
             ("box_heads", "classes and boxes of the proposals, three stages", stages),
             ("mask_head", "masks of the detections", of_boxes(mask, found)),
-        ] {
+        ]
+        .into_iter()
+        .take(if self.masks { 4 } else { 3 })
+        {
             let flops = 2 * macs + others;
             cost.components.push(ComponentCost { name, what, parameters, macs, flops });
         }

@@ -32,8 +32,8 @@ pub struct Detector {
     pub rpn: RpnHead,
     /// One for each stage of the cascade.
     pub box_heads: Vec<BoxHead>,
-    /// The mask of a box.
-    pub mask_head: MaskHead,
+    /// The mask of a box; absent where boxes alone are found.
+    pub mask_head: Option<MaskHead>,
     #[module(skip)]
     config: DetectorConfig,
     #[module(skip)]
@@ -72,7 +72,9 @@ impl DetectorConfig {
             pyramid: SimplePyramid::init(&scope.child("pyramid"), backbone.d_model, self.channels),
             rpn: RpnHead::init(&scope.child("rpn"), self.channels),
             box_heads: (0..OVERLAPS.len()).map(head).collect(),
-            mask_head: MaskHead::init(&scope.child("mask_head"), self.channels, classes),
+            mask_head: self
+                .masks
+                .then(|| MaskHead::init(&scope.child("mask_head"), self.channels, classes)),
             config: self.clone(),
             precision: Precision::default(),
         })
@@ -95,7 +97,8 @@ impl Detector {
     /// Classes, `K`, without the background.
     #[must_use]
     pub fn num_classes(&self) -> usize {
-        self.mask_head.predictor.bias.dims()[0]
+        // The background has a score too.
+        self.box_heads.first().map_or(0, |head| head.cls_score.weight.dims()[1] - 1)
     }
 
     /// The precision that the layers multiply in.

@@ -27,7 +27,8 @@ pub struct Detections {
     pub scores: Vec<f32>,
     /// From 0.
     pub classes: Vec<usize>,
-    /// Probabilities of the mask's cells in the box, `28 · 28`, row by row.
+    /// Probabilities of the mask's cells in the box, `28 · 28`, row by row; none of a model that
+    /// finds boxes alone.
     pub masks: Vec<Vec<f32>>,
 }
 
@@ -40,7 +41,7 @@ pub struct Found {
     pub scores: Vec<f32>,
     /// As in [`Detections`].
     pub classes: Vec<usize>,
-    /// The pixels of each, `[height, width]`, row by row.
+    /// The pixels of each, `[height, width]`, row by row; as in [`Detections`].
     pub masks: Vec<Vec<bool>>,
 }
 
@@ -181,13 +182,14 @@ impl Detector {
         maps: &[Tensor<4>],
         detections: &mut [Detections],
     ) -> Result<(), DenseError> {
+        let Some(head) = &self.mask_head else { return Ok(()) };
         let classes: Vec<usize> =
             detections.iter().flat_map(|of| of.classes.iter().copied()).collect();
         if classes.is_empty() {
             return Ok(());
         }
         let x = self.of_boxes(maps, detections.iter().map(|of| &of.boxes[..]), MASK_BINS)?;
-        let logits = self.mask_head.forward(x, self.precision())?;
+        let logits = head.forward(x, self.precision())?;
         let masks = numbers(sigmoid(of_classes(logits, &classes)));
         let mut masks = masks.chunks_exact(MASK_SIDE * MASK_SIDE);
         for of in detections {

@@ -46,7 +46,8 @@ impl Detector {
         let images = || format!("those of {batch}");
         let got = || format!("those of {} images", truths.len());
         expect(truths.len() == batch, "truths", got, images)?;
-        truths.iter().try_for_each(|of| of.check(self.num_classes()))?;
+        let masks = self.mask_head.is_some();
+        truths.iter().try_for_each(|of| of.check(self.num_classes(), masks))?;
         let Some(boxes) = boxes else { return Ok(()) };
         let (stages, what) = (self.box_heads.len(), "boxes of the stages");
         let got = || format!("those of {} stages", boxes.len());

@@ -18,7 +18,7 @@ use super::targets::Scenes;
 use super::truths::Truths;
 use crate::error::DenseError;
 
-/// The nine losses, each `[1]` and differentiable.
+/// The nine losses, each `[1]` and differentiable; of boxes alone they are eight.
 #[derive(Clone, Debug)]
 pub struct DetectionLosses {
     /// Of the anchors' scores.
@@ -29,8 +29,8 @@ pub struct DetectionLosses {
     pub cls: Vec<Tensor<1>>,
     /// Of the boxes' differences, stage by stage.
     pub box_reg: Vec<Tensor<1>>,
-    /// Of the masks.
-    pub mask: Tensor<1>,
+    /// Of the masks, if they are learned.
+    pub mask: Option<Tensor<1>>,
 }
 
 impl DetectionLosses {
@@ -47,11 +47,18 @@ impl DetectionLosses {
         "loss_mask",
     ];
 
+    /// The names of those of a model that learns masks, or does not.
+    #[must_use]
+    pub fn names(masks: bool) -> &'static [&'static str] {
+        // That of the masks is the last.
+        if masks { &Self::NAMES } else { &Self::NAMES[..Self::NAMES.len() - 1] }
+    }
+
     /// Each with its name, in the order of [`Self::NAMES`].
     #[must_use]
     pub fn named(&self) -> Vec<(&'static str, Tensor<1>)> {
         let stages = self.cls.iter().zip(&self.box_reg).flat_map(|(cls, box_reg)| [cls, box_reg]);
-        let losses = [&self.rpn_cls, &self.rpn_loc].into_iter().chain(stages).chain([&self.mask]);
+        let losses = [&self.rpn_cls, &self.rpn_loc].into_iter().chain(stages).chain(&self.mask);
         Self::NAMES.into_iter().zip(losses.cloned()).collect()
     }
 
@@ -60,7 +67,7 @@ impl DetectionLosses {
     pub fn total(&self) -> Tensor<1> {
         let first = self.rpn_cls.clone() + self.rpn_loc.clone();
         let stages = self.cls.iter().chain(&self.box_reg);
-        stages.fold(first, |sum, loss| sum + loss.clone()) + self.mask.clone()
+        stages.chain(&self.mask).fold(first, |sum, loss| sum + loss.clone())
     }
 }
 
@@ -235,14 +242,16 @@ impl Detector {
         Ok(self.of_boxes(maps, [&[[0.0, 0.0, 1.0, 1.0]][..]], bins)?)
     }
 
-    /// The masks of the foreground boxes, and their loss: 0 of none.
+    /// The masks of the foreground boxes, and their loss: 0 of none, absent where boxes alone are
+    /// learned.
     fn masks(
         &self,
         maps: &[Tensor<4>],
         targets: &[BoxTargets],
         truths: &[Truths],
-    ) -> Result<(MaskPass, Tensor<1>), DenseError> {
+    ) -> Result<(MaskPass, Option<Tensor<1>>), DenseError> {
         let mut pass = MaskPass::default();
+        let Some(head) = &self.mask_head else { return Ok((pass, None)) };
         let mut boxes: Vec<Vec<Edges>> = Vec::with_capacity(targets.len());
         for (of, truths) in targets.iter().zip(truths) {
             let mut own = Vec::new();
@@ -256,12 +265,12 @@ impl Detector {
         }
         if pass.classes.is_empty() {
             let x = self.stand_in(maps, MASK_BINS)?;
-            return Ok((pass, zero(self.mask_head.forward(x, self.precision())?)));
+            return Ok((pass, Some(zero(head.forward(x, self.precision())?))));
         }
         let x = self.of_boxes(maps, boxes.iter().map(|own| &own[..]), MASK_BINS)?;
-        let logits = self.mask_head.forward(x, self.precision())?;
+        let logits = head.forward(x, self.precision())?;
         let loss = mask_loss(logits.clone(), &pass.classes, &pass.targets);
-        Ok((MaskPass { logits: Some(logits), ..pass }, loss))
+        Ok((MaskPass { logits: Some(logits), ..pass }, Some(loss)))
     }
 }
 

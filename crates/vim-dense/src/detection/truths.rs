@@ -11,20 +11,20 @@ pub struct Truths {
     pub boxes: Vec<Edges>,
     /// Of each its class, from 0.
     pub classes: Vec<usize>,
-    /// Of each its mask.
+    /// Of each its mask; none are needed where boxes alone are learned.
     pub masks: Vec<InstanceMask>,
 }
 
 impl Truths {
-    /// Checks that there are as many of each, that boxes have an inside, and that classes are below
-    /// `classes`.
+    /// Checks that there are as many of each, of masks if `masks` are learned, that boxes have an
+    /// inside, and that classes are below `classes`.
     ///
     /// # Errors
     ///
     /// [`DenseError::Argument`] names the first that is wrong.
-    pub fn check(&self, classes: usize) -> Result<(), DenseError> {
+    pub fn check(&self, classes: usize, masks: bool) -> Result<(), DenseError> {
         let counts = [self.boxes.len(), self.classes.len(), self.masks.len()];
-        let same = counts == [counts[0]; 3];
+        let same = counts[1] == counts[0] && (!masks || counts[2] == counts[0]);
         let got = || format!("{} boxes, {} classes, {} masks", counts[0], counts[1], counts[2]);
         expect(same, "truths", got, || "one of each to an instance".to_owned())?;
         let is_good = |&edges: &Edges| is_finite(edges) && is_nonempty(edges);

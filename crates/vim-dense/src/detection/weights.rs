@@ -9,6 +9,8 @@ use crate::naming::{DenseNaming, weights_by_name};
 const NET: &str = "backbone.net.";
 /// The last norm of the backbone, which the original deletes where nothing depends on it.
 const NORM: &str = "backbone.norm_f.";
+/// The names of the mask head begin with it, here and in detectron2.
+const MASKS: [&str; 2] = ["mask_head.", "roi_heads.mask_head."];
 /// detectron2's names, where the last norm is unused.
 const NAMING: DenseNaming = DenseNaming {
     ours: "box_heads.",
@@ -17,7 +19,8 @@ const NAMING: DenseNaming = DenseNaming {
     is_count: |key| key.ends_with(".num_batches_tracked"),
     is_absent: |key| key.starts_with(&detectron_key(NORM)),
     is_head: |path| path.contains(".cls_score.") || path.starts_with("mask_head.predictor."),
-    classes: "mask_head.predictor.bias",
+    classes: ("box_heads.0.cls_score.bias", 1),
+    is_unused: |_| false,
 };
 /// The number of each part of a level among detectron2's layers, from stride 4 to stride 32.
 const PARTS: [&[(&str, usize)]; 4] = [
@@ -82,10 +85,14 @@ fn of_box_head(path: &str) -> Option<String> {
 }
 
 fn naming(model: &Detector) -> DenseNaming {
-    match model.config().reads_norm() {
-        true => DenseNaming { is_absent: |_| false, ..NAMING },
-        false => NAMING,
+    let mut naming = NAMING;
+    if model.config().reads_norm() {
+        naming.is_absent = |_| false;
     }
+    if model.mask_head.is_none() {
+        naming.is_unused = |key| MASKS.iter().any(|masks| key.starts_with(masks));
+    }
+    naming
 }
 
 weights_by_name!(Detector, naming);

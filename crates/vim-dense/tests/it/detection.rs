@@ -7,9 +7,11 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::{Device, Gradients, Tensor};
 use vim_dense::DenseError;
 use vim_dense::detection::mask_target::InstanceMask;
-use vim_dense::detection::{Detector, DetectorConfig, TrainingPass, Truths};
+use vim_dense::detection::{DetectionLosses, Detector, DetectorConfig, TrainingPass, Truths};
 use vim_model::{Draw, LoadOptions, NamedArrays, Names, Preset, VimConfig};
 use vim_torch::{Section, read_checkpoint};
+
+use crate::support::dict;
 
 /// Classes of the small models.
 const CLASSES: usize = 3;
@@ -249,9 +251,47 @@ fn images_without_truths_and_truths_of_one_pixel_have_finite_losses() {
         let [absent, broken] = without_gradient(&model, &found.losses.total().backward());
         assert_eq!((absent, broken), (vec!["backbone.norm_f.weight".to_owned()], vec![]));
         if of.iter().all(|of| of.boxes.is_empty()) {
-            assert_eq!(numbers(found.losses.mask), [0.0]);
+            assert_eq!(numbers(found.losses.mask.unwrap()), [0.0]);
             assert!(found.losses.box_reg.into_iter().all(|loss| numbers(loss) == [0.0]));
         }
+    }
+}
+
+#[test]
+fn boxes_alone_are_learned_and_found_without_a_head_for_masks() {
+    let device = Device::flex();
+    let whole = small(DetectorConfig::default(), &device);
+    let alone = DetectorConfig { masks: false, ..DetectorConfig::default() };
+    let boxes = small(alone, &device);
+    assert_eq!([whole.num_classes(), boxes.num_classes()], [CLASSES; 2]);
+    let cost = boxes.config().cost(&small_backbone(), CLASSES).unwrap();
+    assert_eq!(cost.parameters(), boxes.num_parameters() as u64);
+    assert!(whole.num_parameters() > boxes.num_parameters());
+    // What both have starts alike, and learns alike from boxes without masks.
+    let of = truths(&[[4.0, 6.0, 30.0, 40.0], [20.0, 20.0, 50.0, 60.0]]);
+    let without = Truths { masks: vec![], ..of.clone() };
+    let losses = |model: &Detector, of: Truths| -> Vec<(&str, Vec<f32>)> {
+        let named = pass(model, &[of], None, &device).unwrap().losses.named();
+        named.into_iter().map(|(name, loss)| (name, numbers(loss))).collect()
+    };
+    let (all, own) = (losses(&whole, of), losses(&boxes, without.clone()));
+    assert_eq!(own, all[..8]);
+    let names: Vec<&str> = own.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, DetectionLosses::names(false));
+    let feature = boxes.feature(images(1, &device), None).unwrap();
+    let found = boxes.evaluation_pass(&feature, &[[SIDE, SIDE]]).unwrap().detections;
+    assert!(found[0].masks.is_empty() && found[0].resized([SIDE; 2], [SIDE; 2]).masks.is_empty());
+    // Weights that have one are those of boxes too, and the other way round it is missing.
+    for names in [Names::Ours, Names::Pytorch] {
+        let state = dict(&whole.state(names).unwrap());
+        let other = boxes.config().init(&small_backbone(), CLASSES, &device, 99).unwrap();
+        let (loaded, report) = other.load(&state, LoadOptions::default()).unwrap();
+        assert_eq!(losses(&loaded, without.clone()), own, "{names:?}");
+        assert!(report.extra.iter().all(|key| key.contains("mask_head.")));
+        assert_eq!(report.extra.len(), 4 * 3 + 4);
+        let state = dict(&boxes.state(names).unwrap());
+        let missing = whole.clone().load(&state, LoadOptions::default()).err().unwrap().missing;
+        assert!(missing.len() == 16 && missing.iter().all(|(key, _)| key.contains("mask_head.")));
     }
 }
 

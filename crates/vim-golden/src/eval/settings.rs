@@ -369,7 +369,8 @@ mod tests {
             "method_fwd": "foh", "method_bwd": "rk4", "series": "taylor", "scan": "reference",
             "dt_b_init": "upstream_zero", "v1_gate_gradient": "upstream", "a": "full",
             "patch_init": "truncated",
-            "features": "residual", "last": "add_norm", "aligned": false, "out_indices": [3],
+            "features": "residual", "last": "add_norm", "aligned": false, "masks": false,
+            "out_indices": [3],
             "score_threshold": 0.25, "nms_threshold": 0.25,
         });
         let base = read::<H>(json!({})).unwrap();

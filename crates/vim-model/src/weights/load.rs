@@ -184,8 +184,11 @@ pub struct Naming<'a> {
     pub backbone: &'a str,
     /// Whether the parameter at a path has a number for each class.
     pub head: &'a dyn Fn(&str) -> bool,
-    /// The path of the parameter `[K]` that tells the number of classes.
-    pub classes: &'a str,
+    /// The path of the parameter `[K]` that tells the number of classes, and how many more numbers
+    /// it has, which are of none.
+    pub classes: (&'a str, usize),
+    /// Whether a key is of a part that this model was built without: it is not read.
+    pub unused: &'a dyn Fn(&str) -> bool,
 }
 
 impl fmt::Debug for Naming<'_> {
@@ -203,7 +206,8 @@ impl Naming<'_> {
         absent: &|_| false,
         backbone: "",
         head: &|path| path.starts_with("head."),
-        classes: "head.bias",
+        classes: ("head.bias", 0),
+        unused: &|_| false,
     };
 }
 
@@ -243,7 +247,7 @@ fn fill<M: Module>(
                 report.dropped_class_tokens += 1;
             }
             _ if (naming.computed)(key) => report.computed.push(key.to_owned()),
-            _ if options.extra => report.extra.push(key.to_owned()),
+            _ if options.extra || (naming.unused)(key) => report.extra.push(key.to_owned()),
             _ => mismatch.unexpected.push(key.to_owned()),
         }
     }
@@ -293,8 +297,9 @@ impl Fill<'_> {
                 return None;
             }
             if is_head {
-                if path == self.naming.classes || self.report.head.is_none() {
-                    self.report.head = Some((0, *expected.first()?));
+                let (tells, others) = self.naming.classes;
+                if path == tells || self.report.head.is_none() {
+                    self.report.head = Some((0, expected.first()?.saturating_sub(others)));
                 }
             } else if self.options.missing {
                 self.report.missing.push(key.to_owned());
@@ -325,8 +330,11 @@ impl Fill<'_> {
             return Some(array.values.clone());
         }
         if is_head {
-            if path == self.naming.classes {
-                self.report.head = Some((array.values.len(), expected.iter().product()));
+            let (tells, others) = self.naming.classes;
+            if path == tells {
+                let [file, model] = [array.values.len(), expected.iter().product()];
+                self.report.head =
+                    Some((file.saturating_sub(others), model.saturating_sub(others)));
             }
             return None;
         }
@@ -343,9 +351,9 @@ impl Fill<'_> {
         own: Vec<f32>,
     ) -> Option<Vec<f32>> {
         // Only this array tells the number of classes: others may have rows of none.
-        let tells = path == self.naming.classes;
+        let tells = path == self.naming.classes.0;
         let taken = match head.take(array, own) {
-            Ok(_) if tells && head.others() != Some(0) => {
+            Ok(_) if tells && head.others() != Some(self.naming.classes.1) => {
                 self.mismatch.rows.push(format!("{key} ({})", head.count_differs()));
                 return None;
             }

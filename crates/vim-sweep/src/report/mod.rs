@@ -4,6 +4,7 @@ mod bars;
 mod classes;
 mod curves;
 mod differences;
+mod results;
 mod scatter;
 mod sections;
 mod warnings;
@@ -20,6 +21,7 @@ use crate::summary::{Group, Summary};
 use crate::table::{baseline, legend, verdict};
 
 pub use differences::SHOWN;
+pub use results::{ClassScore, Gallery, Results};
 pub use warnings::warnings;
 
 /// The content of a report.
@@ -105,6 +107,29 @@ pub fn document(title: &str, body: &str) -> String {
     )
 }
 
+/// A number worth a tile, as HTML, and what it is.
+fn tile(value: &str, what: &str) -> String {
+    format!("<div class=\"tile\"><b>{value}</b><span>{}</span></div>", escape(what))
+}
+
+/// A list of names and values.
+fn facts<'a>(facts: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let fact =
+        |(name, value)| format!("<dt>{}</dt><dd><code>{}</code></dd>", escape(name), escape(value));
+    let facts: String = facts.into_iter().map(fact).collect();
+    format!("<dl class=\"facts\">{facts}</dl>")
+}
+
+/// A picture, a data URI, called `name`, and `inside` as HTML below it; many make a `gallery`.
+pub fn card(name: &str, picture: &str, inside: &str) -> String {
+    let name = escape(name);
+    format!(
+        "<figure><img alt=\"{name}\" src=\"{}\"><figcaption><code>{name}</code>{inside}\
+         </figcaption></figure>\n",
+        escape(picture)
+    )
+}
+
 /// The whole curves, and their second halves, where they are close together.
 fn both_halves(curves: &[curves::Curve], title: &str, factor: f64) -> String {
     let whole = curves::draw(curves, title, factor, 0.0);
@@ -158,11 +183,8 @@ impl<'a> View<'a> {
         let plural = |count: usize, word: &str| {
             format!("{count} {word}{}", if count == 1 { "" } else { "s" })
         };
-        let tile = |value: String, what: &str| {
-            format!("<div class=\"tile\"><b>{value}</b><span>{}</span></div>", escape(what))
-        };
         let mut tiles = tile(
-            format!("{finished} <small>of {all}</small>"),
+            &format!("{finished} <small>of {all}</small>"),
             &format!(
                 "runs finished: {} × {}",
                 plural(groups.len(), "setting"),
@@ -173,7 +195,7 @@ impl<'a> View<'a> {
             let comparisons = groups.iter().filter_map(|group| group.comparison.as_ref());
             let shown = comparisons.filter(|comparison| comparison.is_shown()).count();
             tiles.push_str(&tile(
-                format!("{shown} <small>of {}</small>", self.page.summary.comparisons),
+                &format!("{shown} <small>of {}</small>", self.page.summary.comparisons),
                 &format!(
                     "comparisons with {baseline} that show a difference, by a p (Holm) below \
                      {LEVEL}"
@@ -181,7 +203,7 @@ impl<'a> View<'a> {
             ));
         }
         tiles.push_str(&tile(
-            escape(&(self.page.duration)(seconds)),
+            &escape(&(self.page.duration)(seconds)),
             "of training, all runs together",
         ));
         format!("<div class=\"tiles\">{tiles}</div>")
@@ -271,22 +293,16 @@ impl<'a> View<'a> {
 
     fn footer(&self) -> String {
         let from = &self.page.provenance;
-        let fact = |name: &str, value: &str| {
-            format!("<dt>{name}</dt><dd><code>{}</code></dd>", escape(value))
-        };
-        let facts = [
-            fact("folder", &from.folder),
-            fact("planned from", &from.source),
-            fact("planned by", &from.command),
-            fact("planned", &from.planned),
-            fact("page made", &from.made),
-            fact("on", &from.host),
-            fact("vim-train", &from.version),
-        ];
-        format!(
-            "<footer><h3>Where this is from</h3><dl class=\"facts\">{}</dl></footer>",
-            facts.concat()
-        )
+        let facts = facts([
+            ("folder", from.folder.as_str()),
+            ("planned from", &from.source),
+            ("planned by", &from.command),
+            ("planned", &from.planned),
+            ("page made", &from.made),
+            ("on", &from.host),
+            ("vim-train", &from.version),
+        ]);
+        format!("<footer><h3>Where this is from</h3>{facts}</footer>")
     }
 }
 

@@ -10,7 +10,7 @@ use vim_run::storage::{Disk, replace};
 
 use crate::args::Overrides;
 use crate::commands::import::WhichArgs;
-use crate::config::{Config, Part};
+use crate::config::{Config, Part, config_inputs};
 use crate::error::Error;
 use crate::output::{OutputError, check_free, check_no_input, print, print_json};
 use crate::task::kinds::{task_of, with_task};
@@ -89,7 +89,10 @@ pub(crate) fn run(args: &ExportArgs) -> Result<(), Error> {
         place = Place::find(which, &root, place.run().as_deref())?;
     }
     let read = place.inputs();
-    check_no_input(&args.output, read.iter().chain(&args.config).map(PathBuf::as_path))?;
+    check_no_input(
+        &args.output,
+        read.iter().chain(&config_inputs(&args.config)).map(PathBuf::as_path),
+    )?;
     let source = WeightsSource::open(&place, args.which.section())?;
     if let Some(note) = &source.note {
         eprintln!("note: {note}");

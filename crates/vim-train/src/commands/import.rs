@@ -15,7 +15,7 @@ use vim_torch::Section;
 
 use crate::args::Overrides;
 use crate::commands::models::known_model;
-use crate::config::{Config, Part};
+use crate::config::{Config, Part, config_inputs};
 use crate::error::Error;
 use crate::output::{OutputError, check_free, check_no_input, print, print_json};
 use crate::task::kinds::{task_of, with_task};
@@ -170,7 +170,10 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Error> {
     let place = Place::find(&args.file, &args.overrides.run_root()?, None)?;
     if let Some(output) = &args.output {
         let read = place.inputs();
-        check_no_input(output, read.iter().chain(&args.config).map(PathBuf::as_path))?;
+        check_no_input(
+            output,
+            read.iter().chain(&config_inputs(&args.config)).map(PathBuf::as_path),
+        )?;
     }
     let source = WeightsSource::open(&place, args.take.section())?;
     let options = args.take.options();

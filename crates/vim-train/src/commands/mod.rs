@@ -13,6 +13,7 @@ mod images;
 mod import;
 mod methods;
 mod models;
+mod new;
 mod predict;
 mod profile;
 mod runs;
@@ -28,13 +29,18 @@ use crate::error::Error;
 /// A command. Its help is the documentation of its arguments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    #[command(alias = "init")]
+    New(new::NewArgs),
     /// Train a model, or go on with a run that was interrupted.
+    #[command(alias = "fit")]
     Train(crate::train::TrainArgs),
     /// Compile beforehand all that a run on a GPU compiles at its first step.
     Warmup(crate::train::WarmupArgs),
     #[command(subcommand)]
     Sweep(sweep::SweepCommand),
+    #[command(aliases = ["test", "evaluate", "validate"])]
     Eval(eval::EvalCommandArgs),
+    #[command(alias = "infer")]
     Predict(predict::PredictArgs),
     Features(features::FeaturesArgs),
     Import(import::ImportArgs),
@@ -55,12 +61,20 @@ pub(crate) enum Command {
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
     Man(completions::ManArgs),
+    // What other programs call things, without a line of help.
+    #[command(hide = true)]
+    Resume(crate::train::TrainArgs),
+    #[command(hide = true, alias = "plot")]
+    Compare(runs::CompareArgs),
+    #[command(hide = true)]
+    List(runs::ListArgs),
 }
 
 impl Command {
     /// Runs the command; `program` is the definition of the command line.
     pub(crate) fn run(&self, program: clap::Command) -> Result<(), Error> {
         match self {
+            Self::New(args) => new::run(args),
             Self::Train(args) => train::run(args),
             Self::Warmup(args) => train::warmup(args),
             Self::Sweep(command) => sweep::run(command),
@@ -82,6 +96,9 @@ impl Command {
             Self::Bench(args) => bench::run(args),
             Self::Completions(args) => completions::completions(args, program),
             Self::Man(args) => completions::man(args, program),
+            Self::Resume(args) => train::resume(args),
+            Self::Compare(args) => runs::compare(args),
+            Self::List(args) => runs::list(args),
         }
     }
 }

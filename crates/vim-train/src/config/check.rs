@@ -2,11 +2,11 @@
 
 use std::fmt::Display;
 
-use vim_data::{AugmentPreset, HoldOut, MOST_THREADS, Recipe};
+use vim_data::{AugmentPreset, MOST_THREADS, Recipe};
 
 use super::{
-    Backend, Config, ConfigError, EmaStatistics, Gpus, InitHead, Interval, LossKind, NonFinite,
-    OptimConfig, Part, Problem, ScheduleKind, TaskKind, TrainConfig,
+    Backend, BatchSize, Config, ConfigError, EmaStatistics, Gpus, InitHead, Interval, LossKind,
+    NonFinite, OptimConfig, Part, Problem, ScheduleKind, TaskKind, TrainConfig,
 };
 
 impl Config {
@@ -14,12 +14,13 @@ impl Config {
     pub fn validate(&self) -> Result<(), ConfigError> {
         // TOML's integers are signed.
         check(i64::try_from(self.run.seed).is_ok(), "run.seed", self.run.seed, "less than 2^63")?;
-        self.check_held_out()?;
+        self.data.check_hold_out().map_err(ConfigError::of_data)?;
         self.model.check()?;
         self.augment.check().map_err(ConfigError::of_data)?;
         self.check_task()?;
         self.run_name()?;
         self.check_train()?;
+        self.check_sought()?;
         self.check_optim()?;
         self.check_devices()?;
         periodic("checkpoint.every", self.checkpoint.every, true)?;
@@ -32,26 +33,10 @@ impl Config {
         if let Some(archive) = self.checkpoint.archive {
             periodic("checkpoint.archive", archive, true)?;
         }
-        periodic("log.every", self.log.every, false)?;
+        if let Some(every) = self.log.every {
+            periodic("log.every", every, false)?;
+        }
         self.slurm.check().map_err(ConfigError::of_slurm)
-    }
-
-    /// Checks the keys that say which images are held out.
-    fn check_held_out(&self) -> Result<(), ConfigError> {
-        let data = &self.data;
-        if let Some(seed) = data.val_seed {
-            check(i64::try_from(seed).is_ok(), "data.val_seed", seed, "less than 2^63")?;
-        }
-        if data.val_fraction > 0.0 {
-            return Ok(());
-        }
-        let expected = "left out: it has no effect without data.val_fraction";
-        // A record has its default, which `--set data.val_fraction=0` leaves there.
-        if let Some(seed) = data.val_seed.filter(|&seed| seed != 0) {
-            return Err(ConfigError::range("data.val_seed", seed, expected));
-        }
-        let is_default = data.val_rule == HoldOut::default();
-        check(is_default, "data.val_rule", "rounded", expected)
     }
 
     /// Checks that no section of another task says anything.
@@ -89,15 +74,35 @@ impl Config {
         }
     }
 
+    /// Checks that a batch size that is to be sought can be.
+    fn check_sought(&self) -> Result<(), ConfigError> {
+        if self.train.batch_size != BatchSize::Auto {
+            return Ok(());
+        }
+        let conflict = |other: &str, reason: &str| {
+            let (value, other) = ("\"auto\"".to_owned(), other.to_owned());
+            let reason = reason.to_owned();
+            Err(ConfigError::new("train.batch_size", Problem::Conflict { value, other, reason }))
+        };
+        if self.sweep.is_some() {
+            return conflict("[sweep]", "its runs are compared at one batch size: write a number");
+        }
+        if self.run.name.contains("{train.batch_size}") {
+            let name = format!("run.name = {:?}", self.run.name);
+            return conflict(&name, "the run's folder has the number: name the run otherwise");
+        }
+        Ok(())
+    }
+
     fn check_train(&self) -> Result<(), ConfigError> {
         let train = &self.train;
         check(train.epochs >= 1, "train.epochs", train.epochs, "1 or more")?;
         if let Some(steps) = train.steps {
             check(steps >= 1, "train.steps", steps, "1 or more")?;
         }
-        check(train.batch_size >= 1, "train.batch_size", train.batch_size, "1 or more")?;
         share("train.label_smoothing", train.label_smoothing)?;
-        let (shards, images) = (train.shards(), train.batch_size);
+        let (shards, images) = (train.shards(), train.images());
+        check(images >= 1, "train.batch_size", images, "1 or more")?;
         let expected = format!("1 or more, and a divisor of train.batch_size = {images}");
         let divides = shards >= 1 && images.is_multiple_of(shards);
         check(divides, "train.shards", shards, expected)?;

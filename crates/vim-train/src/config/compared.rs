@@ -73,14 +73,16 @@ pub(crate) fn part(key: &str) -> Option<Part> {
             | "test_proposals"
             | "score_threshold"
             | "nms_threshold"
-            | "detections",
+            | "detections"
+            | "masks",
         ) => Some(Part::View),
         ("segmentation" | "detection", _) => Some(Part::Model),
         ("images", "mean" | "std") => Some(Part::Normalization),
-        ("images", "eval_crop_ratio" | "pairs.scale" | "pairs.inference" | "pairs.stride") => {
-            Some(Part::View)
-        }
-        ("split", "val_fraction" | "val_seed" | "val_rule") => Some(Part::Split),
+        (
+            "images",
+            "eval_crop_ratio" | "exif" | "pairs.scale" | "pairs.inference" | "pairs.stride",
+        ) => Some(Part::View),
+        ("split", "val_fraction" | "test_fraction" | "val_seed" | "val_rule") => Some(Part::Split),
         // Names of a dataset and of statistics, and the training half of [pairs]; the data's
         // fingerprints are compared where they matter.
         (_, _) => None,

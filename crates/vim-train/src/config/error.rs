@@ -1,8 +1,9 @@
 //! What can be wrong with a configuration, and where it was written.
 
 use std::fmt;
+use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use vim_config::{EXTENDS, ExpandError, LayerError, LayerProblem, Location};
 use vim_data::DataError;
@@ -11,6 +12,7 @@ use vim_model::ModelError;
 use vim_slurm::SlurmError;
 use vim_sweep::SweepError;
 
+use super::embedded;
 use super::versions::{OLDEST, VERSION};
 use crate::error::{Error, Failure, code};
 
@@ -57,6 +59,20 @@ pub enum Problem {
     /// The file, or one that it extends, cannot be read.
     #[error("{0}")]
     Extends(#[source] LayerProblem),
+    /// No file and no embedded configuration.
+    #[error("there is no such file{}", match meant {
+        Some(name) => format!("; did you mean the built-in `{name}`?"),
+        None => "; `vim-train config list` lists the configurations that need none".to_owned(),
+    })]
+    Missing {
+        /// The embedded configuration that was probably meant.
+        meant: Option<&'static str>,
+    },
+    /// A folder in place of a file.
+    #[error(
+        "it is a folder, and a configuration is a file, as {0}/config.toml is of a run; `vim-train new {0}` writes one for the images in a folder"
+    )]
+    Folder(String),
     /// Files to extend, where no file says from which folder.
     #[error("only a file can extend others")]
     NoFolder,
@@ -185,6 +201,19 @@ impl ConfigError {
             Some(key) => Ok(Self::new(key, Problem::Sweep(error))),
             None => Err(error),
         }
+    }
+
+    /// The same error, with what to do where there is no file at `path`.
+    pub(super) fn with_meant(mut self, path: &Path) -> Self {
+        if let Problem::Extends(LayerProblem::Read(error)) = &*self.problem {
+            let kind = error.kind();
+            if kind == io::ErrorKind::NotFound {
+                *self.problem = Problem::Missing { meant: embedded::meant(path) };
+            } else if kind == io::ErrorKind::IsADirectory {
+                *self.problem = Problem::Folder(path.display().to_string());
+            }
+        }
+        self
     }
 
     /// Whether the problem's text already names the key.

@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 use toml_edit::{Document, Item, Key, TableLike};
-use vim_config::{EXTENDS, Layer, Lines, Location, caret, expand, layers, merge};
+use vim_config::{EXTENDS, Layer, Lines, Location, caret, layers, merge};
 use vim_data::{DatasetKind, Recipe};
 use vim_kernels::{KERNEL_VARIABLE, KernelChoice};
 use vim_model::VimConfig;
 
+use super::embedded::{self, is_embedded};
 use super::error::Located;
+use super::paths::{self, RecordedPaths};
 use super::print::{dotted, dotted_values, preset_of};
-use super::schema::{Node, check_names, path_keys};
+use super::schema::{Node, check_names};
 use super::versions::{self, OLDEST, VERSION, version_of};
 use super::{Config, ConfigError, Origin, Problem, TaskKind};
 
@@ -28,11 +30,13 @@ pub struct Loaded {
 }
 
 impl Config {
-    /// Reads and checks the configuration in `path`; the assignments `sets` (`key=value`) override
+    /// Reads and checks the configuration in `path`, a file's path or the name of an
+    /// [embedded](super::embedded()) one; the assignments `sets` (`key=value`) override
     /// it. A file that describes several runs is an error.
     ///
     /// The result is [effective](Self::effective): extended files are merged, and variables in
-    /// paths are filled in. `VIM_USE_CUDA_KERNEL` overrides the file's `ssm.scan`, `sets` override
+    /// paths are filled in; those of a run's record are found where they were then, else as they
+    /// were given. `VIM_USE_CUDA_KERNEL` overrides the file's `ssm.scan`, `sets` override
     /// both.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
         Ok(Loaded::run(path, sets)?.config)
@@ -64,8 +68,15 @@ impl Config {
         if !config.extends.is_empty() {
             return Err(ConfigError::new(EXTENDS, Problem::NoFolder));
         }
-        let table = text.parse::<Table>().map_err(|error| *syntax(&error).0)?;
-        Self::resolve(table)
+        Self::from_record(text, &RecordedPaths::default())
+    }
+
+    /// As [`Self::from_toml`], of what a run recorded: its paths are found as `recorded` says.
+    pub(crate) fn from_record(text: &str, recorded: &RecordedPaths) -> Result<Self, ConfigError> {
+        let mut table = text.parse::<Table>().map_err(|error| *syntax(&error).0)?;
+        paths::take(&mut table);
+        let given = recorded.find(&mut table, |_| false);
+        Ok(Self { given, ..Self::resolve(table)? })
     }
 
     /// The [effective](Self::effective) configuration of the `written` keys, of any version, over
@@ -96,6 +107,14 @@ impl Config {
     }
 }
 
+/// The configurations in `paths` and all files that they extend, none of which an output may
+/// replace. What is wrong with them is told by whoever reads them.
+pub(crate) fn config_inputs<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Vec<PathBuf> {
+    let of_layers = |layers: Vec<Layer>| layers.into_iter().map(|layer| layer.path).collect();
+    let files = |path: &PathBuf| layers(path).map_or_else(|_| vec![path.clone()], of_layers);
+    paths.into_iter().flat_map(files).collect()
+}
+
 impl Loaded {
     /// As [`Config::load`].
     pub fn run(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
@@ -123,7 +142,8 @@ impl Loaded {
 
     /// As [`Config::load_sweep`].
     pub fn read(path: &Path, sets: &[String]) -> Result<Self, ConfigError> {
-        let layers = layers(path).map_err(ConfigError::of_layer)?;
+        let layers = if is_embedded(path) { embedded::layers(path) } else { layers(path) };
+        let layers = layers.map_err(|error| ConfigError::of_layer(error).with_meant(path))?;
         Self::of(&layers, path, KernelChoice::from_env(), sets)
     }
 
@@ -167,8 +187,12 @@ impl Loaded {
             decode_table(&table).map_err(placed)?;
             written.check_versions(below, &table)?;
         }
-        fill_in_paths(&mut table, &written)?;
+        let mut given = paths::fill_in(&mut table, |error| written.place(error))?;
+        // A run's record, whose keys `--set` may override.
+        let is_set = |key: &str| matches!(written.places.get(key), Some((Origin::Set(_), _)));
+        given.extend(RecordedPaths::beside(path)?.find(&mut table, is_set));
         let config = Config::resolve(table.clone()).map_err(|error| written.place(error))?;
+        let config = Config { given, ..config };
         Ok(Self { origins: written.of_keys(&table, &config), config, written })
     }
 }
@@ -229,19 +253,6 @@ fn in_plain_words(message: &str) -> String {
 fn decode_table(table: &Table) -> Result<Config, ConfigError> {
     let text = toml::to_string(table).expect("invariant: a table has a TOML form");
     decode(&text).map_err(|(error, _)| *error)
-}
-
-/// Expands environment variables in path keys.
-fn fill_in_paths(table: &mut Table, written: &Written) -> Result<(), ConfigError> {
-    for key in path_keys() {
-        let mut names = key.split('.');
-        let section = names.next().and_then(|name| table.get_mut(name));
-        let item = section.and_then(|item| names.try_fold(item, |item, name| item.get_mut(name)));
-        let Some(Value::String(text)) = item else { continue };
-        *text = expand(text, |name| std::env::var(name).ok())
-            .map_err(|error| written.place(ConfigError::new(key, Problem::Variable(error))))?;
-    }
-    Ok(())
 }
 
 /// Splits `key=value`; a value that is not TOML is a string: `--set data.path=/x` needs no quotes.

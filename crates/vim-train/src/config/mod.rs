@@ -6,8 +6,10 @@
 
 mod check;
 mod compared;
+mod embedded;
 mod error;
 mod load;
+mod paths;
 mod print;
 mod schema;
 mod sections;
@@ -15,6 +17,7 @@ mod task;
 mod values;
 mod versions;
 
+use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use schemars::JsonSchema;
@@ -28,19 +31,23 @@ use vim_sweep::SweepConfig;
 
 pub use compared::Part;
 pub(crate) use compared::{is_of_backbone, part};
+pub use embedded::embedded;
+pub(crate) use embedded::is_embedded;
 pub(crate) use error::nearest;
 pub use error::{ConfigError, Origin, Problem};
 pub use load::Loaded;
+pub(crate) use load::config_inputs;
+pub(crate) use paths::RecordedPaths;
 pub use print::reference;
 pub(crate) use print::{dotted, dotted_values, in_toml};
 pub use schema::schema;
-pub(crate) use schema::{check_key, keys};
+pub(crate) use schema::{check_key, key_named, keys};
 pub use sections::{
     Backend, CheckpointConfig, DevicesConfig, EmaStatistics, InitHead, LogConfig, LossKind,
     NonFinite, OptimConfig, Optimizer, RunConfig, ScheduleKind, TrainConfig,
 };
 pub use task::TaskKind;
-pub use values::{Extends, Gpus, Interval, IntervalError, Version};
+pub use values::{BatchSize, Extends, Gpus, Interval, IntervalError, ResultsPage, Version};
 pub use versions::{OLDEST, VERSION};
 pub(crate) use versions::{canonical, meant_version, upgrade};
 
@@ -99,6 +106,9 @@ pub struct Config {
     /// With this section, the file describes many runs: `vim-train sweep`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sweep: Option<SweepConfig>,
+    /// Paths as they were given, by their keys, where variables or the home folder stood in them.
+    #[serde(skip)]
+    pub(crate) given: BTreeMap<String, String>,
 }
 
 impl Config {
@@ -154,9 +164,19 @@ impl Config {
     /// archives of a fixed name are looked for in may hold anything else.
     pub(crate) fn data_inputs(&self) -> Vec<PathBuf> {
         let DataConfig { dataset, path, val_path, val_labels, classes, .. } = &self.data;
+        let DataConfig { train_images, train_annotations, .. } = &self.data;
+        let DataConfig { val_images, val_annotations, .. } = &self.data;
         let is_all_data = dataset.has_image_files() || dataset.has_pairs() || dataset.has_objects();
-        let named = [path, val_path, val_labels, classes].into_iter().flatten();
+        let of_objects = [train_images, train_annotations, val_images, val_annotations];
+        let named = [path, val_path, val_labels, classes].into_iter().chain(of_objects).flatten();
         named.filter(|path| is_all_data || path.is_file()).cloned().collect()
+    }
+
+    /// `[data]` as its images are opened: with masks of objects, or boxes alone, as the task learns
+    /// them.
+    pub(crate) fn opened_data(&self) -> DataConfig {
+        let masks = (self.task == TaskKind::Detection).then(|| self.detector().masks);
+        DataConfig { masks, ..self.data.clone() }
     }
 
     /// The task whose targets `data show` draws: detection with `objects`, and for data that have
@@ -220,7 +240,8 @@ impl Config {
 /// Whether `name` stays strictly below the folder that it is joined to.
 fn is_inside(name: &str) -> bool {
     let plain = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
-    plain && !name.trim().is_empty() && !name.contains(char::is_control)
+    let is_home = Path::new(name).starts_with("~");
+    plain && !is_home && !name.trim().is_empty() && !name.contains(char::is_control)
 }
 
 #[cfg(test)]
@@ -249,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_run_stays_inside_its_root() {
-        for template in ["", " ", "..", "../x", "/x", "x/../../y", "x{", "a\nb", "."] {
+        for template in ["", " ", "..", "../x", "/x", "x/../../y", "x{", "a\nb", ".", "~", "~/x"] {
             assert!(name(template).is_err(), "{template:?}");
         }
     }

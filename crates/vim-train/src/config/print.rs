@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use toml_edit::{DocumentMut, Table};
+use vim_config::escape;
 use vim_data::{DenseRecipe, ObjectRecipe};
 use vim_dense::SegmenterConfig;
 use vim_dense::detection::DetectorConfig;
@@ -33,6 +34,8 @@ fn annotate(table: &mut Table, node: Node, comments: &mut String) {
         let Some(child) = node.get(&key) else { continue };
         if let Some(number) = item.as_float().filter(|x| *x != 0.0 && x.abs() < 1e-3) {
             *item = toml_edit::value(short(number));
+        } else if let Some(path) = item.as_str().filter(|_| child.is_path()) {
+            *item = toml_edit::value(escape(path));
         } else if let Some(section) = item.as_table_mut() {
             section.decor_mut().set_prefix(format!("{comments}\n"));
             comments.clear();

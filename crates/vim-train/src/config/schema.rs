@@ -81,7 +81,7 @@ impl Node {
     }
 
     /// Whether the key is the path of a file or folder.
-    fn is_path(self) -> bool {
+    pub(super) fn is_path(self) -> bool {
         self.resolved().get("format") == Some(&Value::from(PATH))
     }
 
@@ -169,11 +169,57 @@ fn unknown_key(path: &str, key: &str, node: Node) -> ConfigError {
     let known = node.keys().unwrap_or_default();
     // A correct key in the wrong section is as common a mistake as a misspelt key.
     let elsewhere = || {
-        let ending = format!(".{key}");
-        paths().into_iter().map(|(path, _)| path).find(|path| path.ends_with(&ending))
+        // Of a short word, every other one is near.
+        let keys = if key.len() > 4 { keys() } else { Vec::new() };
+        let leaves: Vec<String> = keys.iter().map(|key| leaf(key).to_owned()).collect();
+        key_named(&nearest(key, &leaves)?)
     };
-    let nearest = nearest(key, &known).or_else(elsewhere);
+    let nearest = key_named(key).or_else(|| nearest(key, &known)).or_else(elsewhere);
     ConfigError::new(path, Problem::UnknownKey { nearest, known })
+}
+
+/// What is meant by other programs' words, and by parts of keys that several have.
+const SYNONYMS: [(&str, &str); 23] = [
+    ("batch", "train.batch_size"),
+    ("bs", "train.batch_size"),
+    ("data", "data.path"),
+    ("datapath", "data.path"),
+    ("dataroot", "data.path"),
+    ("finetune", "train.init"),
+    ("imgsize", "model.image_size"),
+    ("imgsz", "model.image_size"),
+    ("inputsize", "model.image_size"),
+    ("learningrate", "optim.lr"),
+    ("lr0", "optim.lr"),
+    ("maxepochs", "train.epochs"),
+    ("model", "model.preset"),
+    ("name", "run.name"),
+    ("numworkers", "data.workers"),
+    ("out", "run.root"),
+    ("output", "run.root"),
+    ("outputdir", "run.root"),
+    ("pretrained", "train.init"),
+    ("project", "run.root"),
+    ("wd", "optim.weight_decay"),
+    ("weights", "train.init"),
+    ("warmupepochs", "optim.warmup"),
+];
+
+/// The key that is called `word` in whichever section, or in another program; `-` and `_` do not
+/// count. Of several the outermost.
+pub(crate) fn key_named(word: &str) -> Option<String> {
+    let plain = |word: &str| word.to_lowercase().replace(['-', '_'], "");
+    let word = plain(word);
+    if let Some((_, key)) = SYNONYMS.iter().find(|(other, _)| *other == word) {
+        return Some((*key).to_owned());
+    }
+    let named = keys().into_iter().filter(|key| key.contains('.') && plain(leaf(key)) == word);
+    named.min_by_key(|key| key.matches('.').count())
+}
+
+/// The last part of a key's path.
+fn leaf(key: &str) -> &str {
+    key.rsplit('.').next().unwrap_or(key)
 }
 
 fn check_choice(item: &Item, node: Node, path: &str) -> Result<(), Located> {
@@ -226,6 +272,31 @@ mod tests {
     }
 
     #[test]
+    fn knows_keys_by_their_last_part_and_by_other_names() {
+        for (word, expected) in [
+            ("lr", Some("optim.lr")),
+            ("epochs", Some("train.epochs")),
+            ("batch-size", Some("train.batch_size")),
+            ("BatchSize", Some("train.batch_size")),
+            ("seed", Some("run.seed")),
+            ("learning_rate", Some("optim.lr")),
+            ("name", Some("run.name")),
+            ("output", Some("run.root")),
+            ("dry-run", None),
+        ] {
+            assert_eq!(key_named(word).as_deref(), expected, "{word}");
+        }
+        let known = keys();
+        for (name, key) in SYNONYMS {
+            assert!(known.iter().any(|known| known == key), "{name}: {key}");
+        }
+        let meant = |path: &str| check_key(path).unwrap_err().to_string();
+        assert!(meant("lr").contains("did you mean `optim.lr`?"));
+        assert!(meant("log.evry").contains("did you mean `every`?"));
+        assert!(meant("wrokers").contains("did you mean `data.workers`?"));
+    }
+
+    #[test]
     fn knows_the_choices() {
         assert_eq!(
             at("devices.backend").choices().unwrap(),
@@ -269,8 +340,20 @@ mod tests {
         let is_other = |c: char| !(c.is_ascii_alphanumeric() || "_.{".contains(c));
         // A file's name, or one with a part that is put in.
         let is_no_key = |word: &str| {
-            let ends =
-                ["csv", "fish", "json", "md", "npz", "pth", "py", "safetensors", "toml", "txt"];
+            let ends = [
+                "csv",
+                "fish",
+                "json",
+                "md",
+                "npz",
+                "pth",
+                "py",
+                "safetensors",
+                "toml",
+                "txt",
+                "yaml",
+                "yml",
+            ];
             word.contains('{') || word.rsplit('.').next().is_some_and(|end| ends.contains(&end))
         };
         let (mut named, mut unknown) = (0, Vec::new());
@@ -305,6 +388,10 @@ mod tests {
             "data.classes",
             "data.index_cache",
             "data.path",
+            "data.train_annotations",
+            "data.train_images",
+            "data.val_annotations",
+            "data.val_images",
             "data.val_labels",
             "data.val_path",
             "run.root",

@@ -9,7 +9,8 @@ use vim_kernels::Precision;
 use vim_model::{DecayGroups, Resize};
 
 use super::compared::Part;
-use super::values::{Gpus, Interval};
+use super::error::{ConfigError, Problem};
+use super::values::{BatchSize, Gpus, Interval, ResultsPage};
 
 /// The `[run]` section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -23,6 +24,11 @@ pub struct RunConfig {
     pub root: PathBuf,
     /// Seed of everything random: initial values, order of the images, augmentation, drop path.
     pub seed: u64,
+    /// Whether the run ends with `results.html` in its folder, a page of its curves, classes and
+    /// worst mistakes: `"auto"`, as where it is left out, when it is finished, unless it is of a
+    /// sweep or `--steps` limits it; `true` when it has done what it was asked; `false` never.
+    #[serde(skip_serializing_if = "ResultsPage::is_default")]
+    pub page: ResultsPage,
 }
 
 impl Default for RunConfig {
@@ -31,6 +37,7 @@ impl Default for RunConfig {
             name: "{model.discretization}-s{run.seed}".into(),
             root: "data/runs".into(),
             seed: 0,
+            page: ResultsPage::default(),
         }
     }
 }
@@ -78,8 +85,10 @@ pub struct TrainConfig {
     /// Optimizer steps of the whole run, in place of `train.epochs` passes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<u64>,
-    /// Images per optimizer step, on all devices together.
-    pub batch_size: usize,
+    /// Images per optimizer step, on all devices together; `"auto"` on a GPU: the largest multiple
+    /// of 8 images a shard that its memory holds, sought and recorded when the run first starts.
+    /// No learning rate is scaled by it.
+    pub batch_size: BatchSize,
     /// In what numbers the model computes, in training and evaluation: `f32`; `tf32`, in which
     /// NVIDIA's tensor cores round what they multiply to 11 bits; `bf16`, activations and products
     /// in bf16. Weights, gradients of weights, the residual stream, norms and every sum are f32 in
@@ -172,6 +181,34 @@ impl TrainConfig {
         self.steps.map_or(self.epochs, |steps| steps.div_ceil(steps_per_epoch.max(1)))
     }
 
+    /// Images per optimizer step; before they are sought about
+    /// [as many as usual](BatchSize::USUAL).
+    pub fn images(&self) -> usize {
+        match self.batch_size {
+            BatchSize::Auto => BatchSize::USUAL.next_multiple_of(self.step()),
+            BatchSize::Images(count) => count,
+        }
+    }
+
+    /// Images per optimizer step, for what depends on their number.
+    pub(crate) fn known_images(&self) -> Result<usize, ConfigError> {
+        match self.batch_size {
+            BatchSize::Images(count) => Ok(count),
+            BatchSize::Auto => {
+                let why = "\"auto\" is sought when a run first starts, and recorded: write a \
+                           number, such as that of the run's config.toml";
+                Err(ConfigError::new("train.batch_size", Problem::Type(why.to_owned())))
+            }
+        }
+    }
+
+    /// What a sought batch size is a multiple of: of each shard 8 images, in equal parts.
+    pub(crate) fn step(&self) -> usize {
+        let parts = self.accumulate.max(1);
+        let least = (1..=8).map(|times| times * parts).find(|images| images.is_multiple_of(8));
+        least.unwrap_or(8 * parts) * self.shards().max(1)
+    }
+
     /// Shards of a batch, where the number of devices has been put in: ≥ 1.
     pub fn shards(&self) -> usize {
         self.shards.unwrap_or(1)
@@ -183,7 +220,7 @@ impl Default for TrainConfig {
         Self {
             epochs: 300,
             steps: None,
-            batch_size: 128,
+            batch_size: BatchSize::default(),
             precision: Precision::default(),
             recompute: false,
             accumulate: 1,
@@ -408,16 +445,20 @@ impl Default for DevicesConfig {
 }
 
 /// The `[log]` section.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogConfig {
     /// How often to write a record of training to `metrics.jsonl` and a line to the log, in steps
-    /// or epochs.
-    pub every: Interval,
+    /// or epochs. Left out: every 50 steps, every epoch or every twentieth of training, whichever
+    /// is shortest; in configurations of version 1 every 50 steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every: Option<Interval>,
 }
 
-impl Default for LogConfig {
-    fn default() -> Self {
-        Self { every: Interval::Steps(50) }
+impl LogConfig {
+    /// How often to record a training of `total_steps`, of which an epoch has `steps_per_epoch`.
+    pub fn every(&self, steps_per_epoch: u64, total_steps: u64) -> Interval {
+        let shortest = 50.min(steps_per_epoch).min(total_steps / 20).max(1);
+        self.every.unwrap_or(Interval::Steps(shortest))
     }
 }

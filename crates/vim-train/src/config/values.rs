@@ -1,4 +1,5 @@
-//! Values with a form of their own: `version`, `extends`, the GPUs, lengths of training.
+//! Values with a form of their own: `version`, `extends`, whether there is a page, the batch size,
+//! the GPUs, lengths of training.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -97,6 +98,144 @@ impl JsonSchema for Extends {
                 { "type": "string" },
                 { "type": "array", "items": { "type": "string" } }
             ]
+        })
+    }
+}
+
+/// What stands for a value that is found out.
+const AUTO: &str = "auto";
+
+/// Whether a run ends with a page of its results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ResultsPage {
+    /// A finished run of its own.
+    #[default]
+    Auto,
+    /// Any run that has done what it was asked.
+    Always,
+    /// None.
+    Never,
+}
+
+impl ResultsPage {
+    pub(super) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Serialize for ResultsPage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str(AUTO),
+            Self::Always => serializer.serialize_bool(true),
+            Self::Never => serializer.serialize_bool(false),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ResultsPage {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ResultsPageVisitor)
+    }
+}
+
+struct ResultsPageVisitor;
+
+impl Visitor<'_> for ResultsPageVisitor {
+    type Value = ResultsPage;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("`\"auto\"`, true or false")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<ResultsPage, E> {
+        let wrong = || E::invalid_value(Unexpected::Str(text), &self);
+        (text == AUTO).then_some(ResultsPage::Auto).ok_or_else(wrong)
+    }
+
+    fn visit_bool<E: de::Error>(self, is_wanted: bool) -> Result<ResultsPage, E> {
+        Ok(if is_wanted { ResultsPage::Always } else { ResultsPage::Never })
+    }
+}
+
+impl JsonSchema for ResultsPage {
+    fn schema_name() -> Cow<'static, str> {
+        "ResultsPage".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "Whether there is a page: \"auto\", true or false.",
+            "oneOf": [{ "const": AUTO }, { "type": "boolean" }]
+        })
+    }
+}
+
+/// Images per optimizer step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchSize {
+    /// As many as the device holds, which is sought when a run first starts.
+    Auto,
+    /// This many.
+    Images(usize),
+}
+
+impl BatchSize {
+    /// The number where none is written.
+    pub const USUAL: usize = 128;
+}
+
+impl Default for BatchSize {
+    fn default() -> Self {
+        Self::Images(Self::USUAL)
+    }
+}
+
+impl Serialize for BatchSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str(AUTO),
+            Self::Images(count) => serializer.serialize_u64(*count as u64),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for BatchSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(BatchSizeVisitor)
+    }
+}
+
+struct BatchSizeVisitor;
+
+impl Visitor<'_> for BatchSizeVisitor {
+    type Value = BatchSize;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a number of images or `\"auto\"`")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<BatchSize, E> {
+        let wrong = || E::invalid_value(Unexpected::Str(text), &self);
+        (text == AUTO).then_some(BatchSize::Auto).ok_or_else(wrong)
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<BatchSize, E> {
+        usize::try_from(number)
+            .map(BatchSize::Images)
+            .map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+    }
+}
+
+impl JsonSchema for BatchSize {
+    fn schema_name() -> Cow<'static, str> {
+        "BatchSize".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A number of images, or \"auto\".",
+            "oneOf": [{ "type": "integer", "minimum": 1 }, { "const": AUTO }]
         })
     }
 }
@@ -319,7 +458,7 @@ impl JsonSchema for Interval {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::DevicesConfig;
+    use crate::config::{DevicesConfig, RunConfig, TrainConfig};
 
     fn gpus(value: &str) -> Result<Gpus, toml::de::Error> {
         toml::from_str::<DevicesConfig>(&format!("gpus = {value}")).map(|devices| devices.gpus)
@@ -337,6 +476,32 @@ mod tests {
         for value in ["\"both\"", "-1", "true", "[\"a\"]", "1.5"] {
             let message = gpus(value).unwrap_err().to_string();
             assert!(message.contains("a number of GPUs") || value == "[\"a\"]", "{message}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_found_out_has_a_word() {
+        let page = |value: &str| {
+            toml::from_str::<RunConfig>(&format!("page = {value}")).map(|run| run.page)
+        };
+        assert_eq!(page("\"auto\""), Ok(ResultsPage::Auto));
+        assert_eq!(
+            (page("true"), page("false")),
+            (Ok(ResultsPage::Always), Ok(ResultsPage::Never))
+        );
+        let batch = |value: &str| {
+            toml::from_str::<TrainConfig>(&format!("batch_size = {value}")).map(|t| t.batch_size)
+        };
+        assert_eq!(batch("\"auto\""), Ok(BatchSize::Auto));
+        assert_eq!(batch("96"), Ok(BatchSize::Images(96)));
+        for (wrong, expected) in [
+            (page("\"yes\"").map(drop), "true or false"),
+            (page("1").map(drop), "true or false"),
+            (batch("-8").map(drop), "a number of images"),
+            (batch("\"max\"").map(drop), "`\"auto\"`"),
+        ] {
+            let message = wrong.unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
         }
     }
 

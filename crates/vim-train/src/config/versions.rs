@@ -4,16 +4,17 @@
 use std::collections::BTreeMap;
 
 use toml::{Table, Value};
+use vim_data::DatasetKind;
 
 /// Version of the configuration format that this program writes, and of files that name none.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 /// The oldest version that this program reads.
 pub const OLDEST: u64 = 1;
 
 /// The steps from [`OLDEST`] to [`VERSION`], one from each version to the next: each writes, where
 /// a file says nothing, the keys that express what the older version meant.
-const STEPS: [fn(&mut Table); (VERSION - OLDEST) as usize] = [as_version_1_did];
+const STEPS: [fn(&mut Table); (VERSION - OLDEST) as usize] = [as_version_1_did, as_version_2_did];
 
 const VAL_FRACTION: &str = "data.val_fraction";
 const VAL_SEED: &str = "data.val_seed";
@@ -27,6 +28,12 @@ const PATCH_INIT: (&str, &str) = ("model.patch_init", "truncated");
 const FILL: (&str, &str) = ("augment.fill", "imagenet");
 /// Whose running statistics version 1 gave an average: likewise.
 const EMA_STATISTICS: (&str, &str) = ("train.ema_statistics", "model");
+/// Which parts version 2 read of folders of classes: records of a later one of such have the key.
+const PARTS: (&str, &str) = ("data.parts", "train_val");
+/// How often version 2 recorded a training; no result depends on it.
+const LOG_EVERY: (&str, &str) = ("log.every", "50st");
+/// How version 2 read images with label maps or objects: later records of such have the key.
+const EXIF: (&str, &str) = ("data.exif", "ignore");
 
 /// From 1 to 2: held-out images have a seed of their own, and leave each class a training image;
 /// patches start as in the original, RandAugment fills with the mean that normalises, and running
@@ -51,6 +58,29 @@ fn as_version_1_did(table: &mut Table) {
     if is_segmenter && table.get("train").is_some_and(|train| train.get("ema").is_some()) {
         set_default(table, EMA_STATISTICS);
     }
+}
+
+/// From 2 to 3: folders of classes may have three parts, or the training part alone; images with
+/// label maps or objects are turned as their EXIF orientation says; and short trainings are
+/// recorded more often.
+fn as_version_2_did(table: &mut Table) {
+    set_default(table, LOG_EVERY);
+    let dataset = table.get("data").and_then(|data| data.get("dataset")).cloned();
+    if dataset.as_ref().and_then(Value::as_str) == Some(FOLDER) {
+        set_default(table, PARTS);
+    }
+    if dataset.as_ref().is_some_and(is_dense) {
+        set_default(table, EXIF);
+    }
+}
+
+/// The value of `data.dataset` that has parts.
+const FOLDER: &str = "folder";
+
+/// Whether this value of `data.dataset` is of files with label maps or objects.
+fn is_dense(dataset: &Value) -> bool {
+    let kind = dataset.clone().try_into::<DatasetKind>();
+    kind.is_ok_and(|kind| kind.has_pairs() || kind.has_objects())
 }
 
 /// Writes the value of a key in a section, unless there is one.
@@ -100,7 +130,7 @@ pub(crate) fn canonical(mut values: BTreeMap<String, Value>) -> BTreeMap<String,
         values.remove(VAL_RULE);
         values.remove(VAL_SEED);
     }
-    for (key, old) in [PATCH_INIT, FILL, EMA_STATISTICS] {
+    for (key, old) in [PATCH_INIT, FILL, EMA_STATISTICS, PARTS, EXIF, LOG_EVERY] {
         if values.get(key).and_then(Value::as_str) == Some(old) {
             values.remove(key);
         }
@@ -113,7 +143,15 @@ pub(crate) fn meant_version(values: &BTreeMap<String, Value>) -> u64 {
     let holds_out = values.get(VAL_FRACTION).is_some_and(holds_out);
     let is_old =
         (holds_out && !values.contains_key(VAL_SEED)) || !values.contains_key(PATCH_INIT.0);
-    if is_old { 1 } else { VERSION }
+    let dataset = values.get("data.dataset");
+    let lacks = |(key, _): (&str, &str)| !values.contains_key(key);
+    let is_folder = dataset.and_then(Value::as_str) == Some(FOLDER);
+    let is_second = (is_folder && lacks(PARTS)) || (dataset.is_some_and(is_dense) && lacks(EXIF));
+    match (is_old, is_second) {
+        (true, _) => 1,
+        (false, true) => 2,
+        (false, false) => VERSION,
+    }
 }
 
 #[cfg(test)]
@@ -128,11 +166,12 @@ mod tests {
     }
 
     fn same(text: &str, expected: &str) {
+        let expected = expected.replace("version = now", &format!("version = {VERSION}"));
         assert_eq!(upgraded(text), expected.parse().unwrap(), "{text}");
     }
 
     /// What the step adds to every file.
-    const MODEL: &str = "model = { patch_init = \"truncated\" }";
+    const MODEL: &str = "model = { patch_init = \"truncated\" }\nlog = { every = \"50st\" }";
 
     #[test]
     fn version_1_held_images_out_by_the_runs_seed() {
@@ -140,7 +179,7 @@ mod tests {
             same(
                 &format!("version = 1\n{run}\ndata = {{ {fraction}{data} }}"),
                 &format!(
-                    "version = 2\n{MODEL}\n{run}\ndata = {{ {fraction}, val_seed = {seed}, \
+                    "version = now\n{MODEL}\n{run}\ndata = {{ {fraction}, val_seed = {seed}, \
                      val_rule = \"rounded\" }}"
                 ),
             );
@@ -152,24 +191,70 @@ mod tests {
 
     #[test]
     fn version_1_started_filled_and_averaged_otherwise() {
-        same("version = 1", &format!("version = 2\n{MODEL}"));
+        same("version = 1", &format!("version = now\n{MODEL}"));
         let dataset = "data.normalize = \"dataset\"\n";
         same(
             &format!("version = 1\n{dataset}"),
-            &format!("version = 2\n{MODEL}\n{dataset}augment.fill = \"imagenet\""),
+            &format!("version = now\n{MODEL}\n{dataset}augment.fill = \"imagenet\""),
         );
         let segmenter = "task = \"segmentation\"\ntrain = { ema = 0.9";
         same(
             &format!("version = 1\n{segmenter} }}"),
-            &format!("version = 2\n{MODEL}\n{segmenter}, ema_statistics = \"model\" }}"),
+            &format!("version = now\n{MODEL}\n{segmenter}, ema_statistics = \"model\" }}"),
         );
         // What is written counts.
         let written = "task = \"segmentation\"\nmodel.patch_init = \"timm\"\n\
                        data.normalize = \"dataset\"\naugment.fill = \"dataset\"\n\
-                       train.ema = 0.9\ntrain.ema_statistics = \"averaged\"";
-        same(&format!("version = 1\n{written}"), &format!("version = 2\n{written}"));
+                       train.ema = 0.9\ntrain.ema_statistics = \"averaged\"\n\
+                       log.every = \"1ep\"";
+        same(&format!("version = 1\n{written}"), &format!("version = now\n{written}"));
         // A section that is none is left to the decoder.
-        same("version = 1\nmodel = 3", "version = 2\nmodel = 3");
+        same("version = 1\nmodel = 3\nlog = 3", "version = now\nmodel = 3\nlog = 3");
+    }
+
+    #[test]
+    fn version_2_tested_the_validation_part_of_folders() {
+        let folder = "data = { dataset = \"folder\", path = \"x\"";
+        let old = format!("version = 2\n{folder} }}");
+        let every = "log.every = \"50st\"";
+        same(&old, &format!("version = now\n{folder}, parts = \"train_val\" }}\n{every}"));
+        let written = format!("{folder}, parts = \"train_test\" }}");
+        same(&format!("version = 2\n{written}"), &format!("version = now\n{written}\n{every}"));
+        let imagenet = folder.replace("folder", "imagenet");
+        let now = format!("version = now\n{imagenet} }}\n{every}");
+        same(&format!("version = 2\n{imagenet} }}"), &now);
+        let of = |text: &str| canonical(dotted_values(&Config::from_toml(text).unwrap()));
+        let (old, open) = (of(&old), of(&format!("{folder} }}")));
+        assert!(!old.contains_key("data.parts") && meant_version(&old) == 2);
+        assert_eq!(open["data.parts"].as_str(), Some("auto"));
+        assert_eq!(meant_version(&open), VERSION);
+        assert_eq!(of(&format!("{folder}, parts = \"train_val\" }}\n{every}")), old);
+    }
+
+    #[test]
+    fn version_2_turned_no_image() {
+        let of = |text: &str| canonical(dotted_values(&Config::from_toml(text).unwrap()));
+        for dataset in ["coco", "pairs", "ade20k"] {
+            let data = format!("data = {{ dataset = {dataset:?}, path = \"x\"");
+            let old = format!("version = 2\n{data} }}");
+            let every = "log.every = \"50st\"";
+            same(&old, &format!("version = now\n{data}, exif = \"ignore\" }}\n{every}"));
+            let written = format!("{data}, exif = \"apply\" }}");
+            let now = format!("version = now\n{written}\n{every}");
+            same(&format!("version = 2\n{written}"), &now);
+            let (old, new) = (of(&old), of(&format!("{data} }}")));
+            assert!(!old.contains_key(EXIF.0) && meant_version(&old) == 2);
+            assert_eq!(new[EXIF.0].as_str(), Some("apply"));
+            assert_eq!(meant_version(&new), VERSION);
+            assert_eq!(of(&format!("{data}, exif = \"ignore\" }}\n{every}")), old);
+        }
+        for dataset in ["cifar10", "imagenet", "shapes"] {
+            let data = format!("data = {{ dataset = {dataset:?}, path = \"x\" }}");
+            let now = format!("version = now\n{data}\nlog.every = \"50st\"");
+            same(&format!("version = 2\n{data}"), &now);
+            let new = of(&data);
+            assert!(!new.contains_key(EXIF.0) && meant_version(&new) == VERSION);
+        }
     }
 
     #[test]
@@ -184,12 +269,12 @@ mod tests {
             "data.normalize = \"dataset\"\naugment.auto_augment = \"\"",
             "task = \"segmentation\"\ntrain.epochs = 3",
         ] {
-            same(&format!("version = 1\n{rest}"), &format!("version = 2\n{MODEL}\n{rest}"));
+            same(&format!("version = 1\n{rest}"), &format!("version = now\n{MODEL}\n{rest}"));
         }
         for text in [
             "",
             "run.seed = 3\ndata.val_fraction = 0.1",
-            "version = 2\ndata = { val_fraction = 0.1, normalize = \"dataset\" }\ntrain.ema = 0.9",
+            "version = 3\ndata = { val_fraction = 0.1, normalize = \"dataset\" }\ntrain.ema = 0.9",
         ] {
             same(text, text);
         }
@@ -202,7 +287,7 @@ mod tests {
         let old = of("version = 1\nrun.seed = 3\ndata.val_fraction = 0.1");
         let new = |seed: u64, rule: &str, start: &str| {
             of(&format!(
-                "version = 2\nrun.seed = 3\nmodel.patch_init = {start:?}\n\
+                "version = 3\nrun.seed = 3\nmodel.patch_init = {start:?}\n\
                  data = {{ val_fraction = 0.1, val_seed = {seed}{rule} }}"
             ))
         };
@@ -217,7 +302,7 @@ mod tests {
             assert_ne!(mixed, old);
             assert_eq!(meant_version(&mixed), 1);
         }
-        let (old, new) = (of("version = 1\nrun.seed = 3"), of("version = 2\nrun.seed = 3"));
+        let (old, new) = (of("version = 1\nrun.seed = 3"), of("version = 3\nrun.seed = 3"));
         assert_ne!(old, new, "they start otherwise");
         assert_eq!((meant_version(&old), meant_version(&new)), (1, VERSION));
         assert!(!old.contains_key("model.patch_init"));

@@ -158,7 +158,8 @@ pub struct BatchFootprint {
 impl BatchFootprint {
     /// The sizes in a configuration.
     pub fn of(train: &TrainConfig, in_pairs: bool) -> Self {
-        let &TrainConfig { batch_size, accumulate: parts, recompute, .. } = train;
+        let &TrainConfig { accumulate: parts, recompute, .. } = train;
+        let batch_size = train.images();
         Self { batch_size, parts, recompute, in_pairs }
     }
 

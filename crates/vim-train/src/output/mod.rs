@@ -5,21 +5,30 @@ pub(crate) mod coco;
 pub(crate) mod confusion;
 pub(crate) mod picture;
 pub mod progress;
+pub(crate) mod sparkline;
 pub mod summary;
 mod target;
 
-use std::io::{self, Write};
-use std::os::fd::AsFd;
+use std::io::{self, Write, stderr};
 use std::path::Path;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::{Serialize, Serializer};
 use vim_run::storage::{Disk, replace};
-use vim_run::{printable, printable_lines};
+pub(crate) use vim_run::terminal_width;
+use vim_run::{broken_line, printable, printable_lines};
 
 use crate::error::Error;
 
 pub(crate) use target::{OutputError, check_apart, check_distinct, check_free, check_no_input};
+
+/// Writes a line to stderr, broken between words where that is a terminal.
+pub(crate) fn say(line: &str) {
+    match terminal_width(stderr()) {
+        Some(width) => eprintln!("{}", broken_line(line, width).join("\n")),
+        None => eprintln!("{line}"),
+    }
+}
 
 /// Prints `text`, [printable](printable_lines), and a newline, unless it ends with one.
 /// A closed pipe (`head`) is not an error.
@@ -37,12 +46,6 @@ fn print_raw(text: &str) -> Result<(), Error> {
         }
         Ok(()) | Err(_) => Ok(()),
     }
-}
-
-/// The columns of the terminal that `stream` is connected to, if it is one.
-pub(crate) fn terminal_width(stream: impl AsFd) -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(stream).ok()?;
-    Some(usize::from(size.ws_col)).filter(|&columns| columns > 0)
 }
 
 /// Prints `value` as indented JSON.

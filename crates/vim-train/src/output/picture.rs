@@ -21,6 +21,17 @@ pub(crate) fn thumbnail(whole: &Pixels, side: usize) -> Result<String, Error> {
     data_uri(&shown)
 }
 
+/// The largest [`thumbnail`] of at most `most` bytes; `None` where even a small one has more.
+pub(crate) fn fitted(whole: &Pixels, most: usize) -> Result<Option<String>, Error> {
+    for side in [224, 160, 128, 96, 64, 32] {
+        let picture = thumbnail(whole, side)?;
+        if picture.len() <= most {
+            return Ok(Some(picture));
+        }
+    }
+    Ok(None)
+}
+
 /// An image as a data URI.
 pub(crate) fn data_uri(image: &Pixels) -> Result<String, Error> {
     let bytes =

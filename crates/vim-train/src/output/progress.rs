@@ -135,7 +135,7 @@ fn is_due(last: Option<Instant>, now: Instant) -> bool {
 }
 
 /// The time that the remaining steps take at the pace so far; `None` before there is a pace.
-fn time_left(first: u64, step: u64, total: u64, elapsed: Duration) -> Option<Duration> {
+pub(crate) fn time_left(first: u64, step: u64, total: u64, elapsed: Duration) -> Option<Duration> {
     let done = step.checked_sub(first).filter(|&done| done > 0)?;
     let share = total.saturating_sub(step) as f64 / done as f64;
     Duration::try_from_secs_f64(elapsed.as_secs_f64() * share).ok()

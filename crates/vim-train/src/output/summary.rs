@@ -23,6 +23,8 @@ pub struct Summary {
     pub best: Option<(f64, u64)>,
     /// Score on the test images.
     pub test_score: Option<f64>,
+    /// The courses of loss and score, in characters.
+    pub curves: [Option<String>; 2],
     /// Training images per second in this process.
     pub images_per_second: Option<f64>,
     /// Working time of this process.
@@ -36,6 +38,8 @@ pub fn summary(summary: &Summary) -> String {
     let (done, total) = summary.steps;
     let kind = summary.kind;
     let (best, test) = (format!("best {}", kind.label), format!("test {}", kind.label));
+    let curve = format!("{} curve", kind.label);
+    let [loss_curve, score_curve] = &summary.curves;
     let rows = [
         ("run", Some(summary.name.clone())),
         ("outcome", Some(summary.outcome.clone())),
@@ -47,11 +51,13 @@ pub fn summary(summary: &Summary) -> String {
             summary.best.map(|(score, step)| format!("{} at step {step}", kind.show(score))),
         ),
         (test.as_str(), summary.test_score.map(|score| kind.show(score))),
+        ("loss curve", loss_curve.clone()),
+        (curve.as_str(), score_curve.clone()),
         ("speed", summary.images_per_second.map(|speed| format!("{} img/s", rate(speed)))),
         ("time", Some(duration(summary.elapsed))),
         ("folder", Some(summary.folder.display().to_string())),
     ];
-    let width = test.len().max(10) + 2;
+    let width = curve.len().max(10) + 2;
     let lines: Vec<String> = rows
         .into_iter()
         .filter_map(|(label, value)| Some(format!("{label:<width$}{}", value?)))
@@ -102,23 +108,25 @@ mod tests {
             score: Some(0.912),
             best: Some((0.915, 450)),
             test_score: None,
+            curves: [Some("█▁".into()), None],
             images_per_second: Some(88.04),
             elapsed: Duration::from_secs(754),
             folder: "data/runs/zoh-s0".into(),
         };
         let expected = "\
-run         zoh-s0
-outcome     finished
-steps       500 of 500
-loss        0.4321
-top-1       91.20 %
-best top-1  91.50 % at step 450
-speed       88.0 img/s
-time        12m34s
-folder      data/runs/zoh-s0";
+run          zoh-s0
+outcome      finished
+steps        500 of 500
+loss         0.4321
+top-1        91.20 %
+best top-1   91.50 % at step 450
+loss curve   █▁
+speed        88.0 img/s
+time         12m34s
+folder       data/runs/zoh-s0";
         assert_eq!(summary(&numbers), expected);
         numbers.test_score = Some(1.0);
-        assert!(summary(&numbers).contains("test top-1  100.00 %"));
+        assert!(summary(&numbers).contains("test top-1   100.00 %"));
     }
 
     #[test]

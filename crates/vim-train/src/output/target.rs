@@ -24,7 +24,7 @@ pub(crate) enum OutputError {
     #[error("{} is read by this command, or lies in what is: name another", .0.display())]
     Input(PathBuf),
 
-    #[error("{} is a folder or a device: name a file", .0.display())]
+    #[error("{} is a folder, a device or `-`: name a file", .0.display())]
     NotAFile(PathBuf),
 
     #[error(
@@ -58,7 +58,7 @@ pub(crate) fn check_free(path: &Path, force: bool) -> Result<(), Error> {
     if !force && fs::symlink_metadata(path).is_ok() {
         return Err(OutputError::Exists(path.to_owned()).into());
     }
-    check_folder(path)
+    Ok(check(path)?)
 }
 
 /// Checks that the file `path`, which may be written over, is none of the `inputs` of the same
@@ -88,8 +88,8 @@ fn id(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Checks that the new folder `path` is not one of the folders `inputs`, nor in one of them: it
-/// would be read as a part of what it was made from.
+/// Checks that the new file or folder `path` is not one of the folders `inputs`, nor in one of
+/// them: it would be read as a part of what it was made from.
 pub(crate) fn check_apart(path: &Path, inputs: &[PathBuf]) -> Result<(), Error> {
     match inputs.iter().any(|input| is_below(&whole(path), input)) {
         true => Err(OutputError::Input(path.to_owned()).into()),
@@ -150,15 +150,12 @@ pub(crate) fn check_distinct<'a>(
 }
 
 /// Checks that the file `path` can be made or replaced, as far as that can be told without writing.
-pub(crate) fn check_folder(path: &Path) -> Result<(), Error> {
-    check(path).map_err(Error::from)
-}
-
 fn check(path: &Path) -> Result<(), OutputError> {
     let (path, folder) = (path.to_owned(), folder_of(path));
     // A rename would put a plain file in the place of a device.
     let is_other = fs::metadata(&path).is_ok_and(|there| !there.is_file());
-    if is_other || path.as_os_str().as_bytes().ends_with(b"/") {
+    // Nor is anything printed for `-`.
+    if is_other || path.as_os_str() == "-" || path.as_os_str().as_bytes().ends_with(b"/") {
         return Err(OutputError::NotAFile(path));
     }
     match fs::metadata(folder) {
@@ -194,7 +191,7 @@ mod tests {
         for name in ["file", "folder", "dangling"] {
             assert_eq!(said(name, false), (73, format!("{name} is there already: {way}")));
         }
-        let not_a_file = "folder is a folder or a device: name a file";
+        let not_a_file = "folder is a folder, a device or `-`: name a file";
         assert_eq!(said("folder", true), (73, not_a_file.into()));
         assert_eq!(said("new/", false).0, 73);
         let no_folder = "there is no folder a/b: make it, or name another";
@@ -208,6 +205,7 @@ mod tests {
             check_free(&root.join(name), force).unwrap();
         }
         check_free(Path::new("in-the-working-folder"), false).unwrap();
+        check_free(Path::new("-"), false).unwrap_err();
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::error::Error;
 /// Loader settings for training at the model's image size: the shards of this rank.
 pub fn training(config: &Config, size: ImageSize, comm: &Comm) -> LoaderConfig {
     let of = config.train.shards();
-    let batch = config.train.batch_size / of;
+    let batch = config.train.images() / of;
     let workers = config.data.workers.count();
     LoaderConfig {
         readers: config.data.readers.count(),
@@ -48,7 +48,7 @@ pub fn evaluation(config: &Config, size: ImageSize, comm: &Comm) -> LoaderConfig
 /// Images of a batch of an evaluation: those of a micro-batch.
 pub(super) fn evaluation_batch(config: &Config) -> usize {
     let train = &config.train;
-    (train.batch_size / train.shards()).div_ceil(train.accumulate)
+    (train.images() / train.shards()).div_ceil(train.accumulate)
 }
 
 /// `[height, width]`.

@@ -86,7 +86,14 @@ pub(crate) fn as_trained(
 pub(super) fn unlearnable(splits: &Splits) -> Vec<String> {
     let (train, mut lines) = (&splits.train, Vec::new());
     if train.num_classes() == 1 {
-        lines.push("one class in all: every answer is right, and nothing is learned".to_owned());
+        let advice = match train.class_counts() {
+            Some(_) => "; if the classes are folders in it, set data.path to it",
+            None => "",
+        };
+        let name = train.class_names()[0].escape_debug();
+        lines.push(format!(
+            "one class in all, {name}: every answer is right, and nothing is learned{advice}"
+        ));
     }
     let without = train.empty_classes();
     if let [one, ..] = &without[..] {

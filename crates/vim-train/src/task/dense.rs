@@ -1,20 +1,23 @@
 //! What the tasks with targets inside of images share: segmentation and detection.
 
 use std::ops::Range;
+use std::path::Path;
 
 use burn::tensor::Device;
 use vim_comm::Comm;
 use vim_data::{
-    Annotation, Batch, Batches, ClassList, Loader, LoaderConfig, Pixels, Purpose, Split, Splits,
-    contact_sheet, encode_png,
+    Annotation, Batch, Batches, ClassList, LabelMaps, Loader, LoaderConfig, Pixels, Purpose, Split,
+    Splits,
 };
 use vim_run::PER_CLASS;
-use vim_run::metrics::{Picture, ScoreKind};
+use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
 
 use super::named::Evaluating;
 use super::without_data::WithoutData;
-use super::{Description, EvalSplit, Evaluation, Task, Tested, absent, batches, known};
+use super::{
+    Description, EvalSplit, Evaluation, Pictures, Task, Tested, absent, batches, drawing, known,
+};
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use crate::task::classes::{as_begun, unlearnable};
@@ -22,6 +25,9 @@ use crate::weights::record::{Recorded, RecordedData};
 
 /// Images of an evaluation that are shown.
 pub(super) const PICTURES: usize = 4;
+
+/// Most classes of a legend.
+const NAMED: usize = 60;
 
 /// An objective whose targets are inside of images, and its evaluation.
 ///
@@ -64,13 +70,13 @@ pub trait DenseObjective: WithoutData {
     fn classes_csv(measured: &Self::Measured, names: &[String]) -> Result<Vec<u8>, Error>;
 
     /// The first [`PICTURES`] images of `split` that can be read, by their places: each beside what
-    /// `model` says of it and what is annotated.
+    /// `model` says of it and what is annotated, and what is to be said of the former.
     fn drawn(
         config: &Config,
         model: &Self::Model,
         split: &Split,
         device: &Device,
-    ) -> Result<Vec<(usize, [Pixels; 3])>, Error>;
+    ) -> Result<Vec<Drawn>, Error>;
 
     /// A function that evaluates one batch of `split`.
     fn evaluation_batch(
@@ -79,6 +85,10 @@ pub trait DenseObjective: WithoutData {
         device: &Device,
     ) -> Result<impl Fn(&Self::Model) -> Result<(), Error>, Error>;
 }
+
+/// An image by its place, beside it what a model says of it and what is annotated, and words for
+/// the former.
+pub(super) type Drawn = (usize, [Pixels; 3], Option<String>);
 
 /// A dataset's images with such an objective.
 #[derive(Debug)]
@@ -93,10 +103,10 @@ pub struct DenseTask<O> {
 impl<O: DenseObjective> DenseTask<O> {
     fn new(config: &Config, splits: Splits, comm: &Comm) -> Result<Self, ConfigError> {
         let objective = O::new(config, splits.train.num_classes(), comm)?;
-        let together = config.train.batch_size / config.train.accumulate;
+        let together = config.train.images() / config.train.accumulate;
         if O::JOINT && together < 2 {
             let expected = "2 images or more in a micro-batch, as batch normalization needs";
-            return Err(ConfigError::range("train.batch_size", config.train.batch_size, expected));
+            return Err(ConfigError::range("train.batch_size", config.train.images(), expected));
         }
         let training = training::<O>(config, comm);
         let loader = Loader::new(splits.train.clone(), training).map_err(ConfigError::of_data)?;
@@ -141,6 +151,12 @@ pub(super) fn published_names(count: usize) -> Option<Vec<String>> {
     lists.find(|list| list.names.len() == count).map(|list| list.names)
 }
 
+/// Whether each image is annotated with some of the classes only, as LVIS's are: then nothing is
+/// measured.
+pub(super) fn is_federated(split: &Split) -> bool {
+    split.dataset().object_classes().is_some_and(|classes| classes.federated)
+}
+
 impl<O: DenseObjective> Task for DenseTask<O> {
     type Objective = O;
     type Batch = Batch;
@@ -157,7 +173,7 @@ impl<O: DenseObjective> Task for DenseTask<O> {
     ) -> Result<Self, Error> {
         config.model.ssm.scan.resolve(device)?;
         config.train.precision.check(device)?;
-        let splits = vim_data::open::<O::Annotation>(&config.data)?;
+        let splits = vim_data::open::<O::Annotation>(&config.opened_data())?;
         let mut task = Self::new(config, as_begun(splits, classes, config)?, comm)?;
         let steps = config.train.total_steps(task.steps_per_epoch());
         known::check(&mut task.splits, config, steps, comm)?;
@@ -166,7 +182,7 @@ impl<O: DenseObjective> Task for DenseTask<O> {
 
     fn preflight(config: &Config) -> Result<(Option<Self>, Vec<String>), ConfigError> {
         let comm = Comm::single();
-        let splits = vim_data::dry_run::<O::Annotation>(&config.data);
+        let splits = vim_data::dry_run::<O::Annotation>(&config.opened_data());
         let task = match splits.map_err(ConfigError::of_data)? {
             Some(splits) => Some(Self::new(config, splits, &comm)?),
             None => {
@@ -211,7 +227,12 @@ impl<O: DenseObjective> Task for DenseTask<O> {
     }
 
     fn has_validation(&self) -> bool {
-        self.splits.val.is_some()
+        // Of LVIS nothing can be measured that would choose a checkpoint.
+        self.splits.val.as_ref().is_some_and(|val| !is_federated(val))
+    }
+
+    fn is_measured(&self) -> bool {
+        !is_federated(&self.splits.test)
     }
 
     fn evaluate(
@@ -245,15 +266,45 @@ impl<O: DenseObjective> Task for DenseTask<O> {
         model: &O::Model,
         split: EvalSplit,
         device: &Device,
-    ) -> Result<Vec<Picture>, Error> {
+    ) -> Result<Vec<(usize, [Pixels; 3])>, Error> {
         let drawn = O::drawn(&self.config, model, self.split(split), device)?;
-        let picture = |(position, pixels): (usize, [Pixels; 3])| {
-            let sheet = contact_sheet(&pixels.map(Some), 3);
-            let png = encode_png(&sheet).map_err(Error::io("encode", "a picture"))?;
-            let tag = format!("{}/image {position}", split.name());
-            Ok(Picture { tag, height: sheet.height, width: sheet.width, png })
+        Ok(drawn.into_iter().map(|(position, pictures, _)| (position, pictures)).collect())
+    }
+
+    fn galleries(
+        &self,
+        model: &O::Model,
+        device: &Device,
+        _run: &Path,
+    ) -> Result<Vec<Pictures>, Error> {
+        let (config, test) = (&self.config, &self.splits.test);
+        let image = |(position, [_, said, annotated], words): Drawn| {
+            let name = test.dataset().name(test.index(position));
+            [(said, "as the model says", words), (annotated, "as annotated", None)].map(
+                |(pixels, whose, words)| {
+                    let lines = std::iter::once(whose.to_owned()).chain(words).collect();
+                    (name.clone(), pixels, lines)
+                },
+            )
         };
-        drawn.into_iter().map(picture).collect()
+        let drawn = O::drawn(config, model, test, device)?;
+        // Of objects each has its name beside it; of more classes nobody finds a colour.
+        let maps = test.dataset().label_maps().filter(|maps| maps.colours.len() <= NAMED);
+        let colours = |maps: &LabelMaps| {
+            let names = test.class_names().iter().cloned();
+            names.zip(maps.colours.iter().copied()).collect()
+        };
+        let legend = maps.map(colours);
+        let predictions = Pictures {
+            title: "Predictions",
+            note: "The first test images: what the tested model says beside what is annotated."
+                .to_owned(),
+            legend: legend.unwrap_or_default(),
+            images: drawn.into_iter().flat_map(image).collect(),
+        };
+        let plain = batches::evaluation(config, config.model.image_size, &Comm::single());
+        let statistics = self.splits.train.statistics(config.data.normalize);
+        Ok(vec![predictions, drawing::first_batch(&self.loader, plain, statistics)])
     }
 
     fn evaluation_batch(

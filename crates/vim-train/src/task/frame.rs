@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 use rayon::prelude::*;
 use vim_data::dense_ops::padding;
 use vim_data::{
-    Batch, EVAL_CROP, EvalTransform, PictureError, Pixels, Statistics, read_whole_picture,
+    Batch, EVAL_CROP, EvalTransform, Exif, PictureError, Pixels, Statistics, read_whole_picture,
 };
 use vim_model::ImageSize;
 
@@ -23,6 +23,8 @@ pub(crate) struct Seer {
     pub(crate) statistics: Statistics,
     /// `augment.eval_crop_ratio`.
     crop: f64,
+    /// `data.exif`.
+    pub(crate) exif: Exif,
     device: Device,
 }
 
@@ -33,16 +35,19 @@ impl Seer {
     /// Of images of `size`, cropped and normalized as `config` says, else as the original does it,
     /// on `device`.
     pub(crate) fn new(size: ImageSize, config: Option<&Config>, device: &Device) -> Self {
-        let (statistics, crop) = match config {
-            Some(config) => (config.data.statistics(), config.augment.eval_crop_ratio),
-            None => (Statistics::IMAGENET, EVAL_CROP),
+        let (statistics, crop, exif) = match config {
+            Some(Config { data, augment, .. }) => {
+                (data.statistics(), augment.eval_crop_ratio, data.exif())
+            }
+            None => (Statistics::IMAGENET, EVAL_CROP, Exif::Ignore),
         };
-        Self { size: super::batches::sides(size), statistics, crop, device: device.clone() }
+        Self { size: super::batches::sides(size), statistics, crop, exif, device: device.clone() }
     }
 
     /// Reads images, resized and cropped as evaluation does.
     pub(crate) fn read(&self, paths: &[PathBuf]) -> Vec<Picture> {
-        let read = |path: &PathBuf| -> Picture { Ok(self.see(&read_whole_picture(path)?)) };
+        let read =
+            |path: &PathBuf| -> Picture { Ok(self.see(&read_whole_picture(path, self.exif)?)) };
         paths.par_iter().map(read).collect()
     }
 

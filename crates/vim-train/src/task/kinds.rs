@@ -52,10 +52,14 @@ pub(crate) fn task_of(source: &WeightsSource) -> TaskKind {
 }
 
 /// The scores of runs of every task, in the order of the tasks.
-pub(crate) static SCORES: LazyLock<Vec<ScoreKind>> = LazyLock::new(|| {
+pub(crate) static SCORES: LazyLock<Vec<ScoreKind>> = LazyLock::new(|| scores_of(|_| true));
+
+/// The scores of runs of the tasks that are `among` some, in the order of the tasks.
+pub(crate) fn scores_of(among: impl Fn(TaskKind) -> bool) -> Vec<ScoreKind> {
     let scores = |&kind: &TaskKind| with_task!(kind, T => <T as Task>::SCORES);
-    TaskKind::VARIANTS.iter().flat_map(scores).copied().collect()
-});
+    let kinds = TaskKind::VARIANTS.iter().filter(|kind| among(**kind));
+    kinds.flat_map(scores).copied().collect()
+}
 
 /// The scores that choose the best checkpoint, each task's.
 pub(crate) static PRIMARY: LazyLock<Vec<ScoreKind>> = LazyLock::new(|| {

@@ -19,7 +19,7 @@ pub(super) fn check(
     comm: &Comm,
 ) -> Result<(), Error> {
     let repeats = u64::from(config.augment.repeats.max(1));
-    let draws = steps.saturating_mul(config.train.batch_size as u64) / repeats;
+    let draws = steps.saturating_mul(config.train.images() as u64) / repeats;
     let (of_train, of_test) =
         (BadRule::Train(config.data.bad_train, draws), BadRule::Test(config.data.bad_test));
     let parts = [
@@ -48,7 +48,7 @@ pub(crate) fn check_split(
     comm: &Comm,
 ) -> Result<Vec<String>, Error> {
     // One rank shows it; the others read the same.
-    let bar = (comm.rank() == 0).then(|| ImageBar::new(format!("headers of {what}"), split.len()));
+    let bar = (comm.rank() == 0).then(|| ImageBar::new(format!("look at {what}"), split.len()));
     let watch = |progress| {
         comm.beat();
         if let Some(bar) = &bar {

@@ -6,11 +6,13 @@ pub(crate) mod classes;
 pub mod classification;
 mod dense;
 pub mod detection;
+pub(crate) mod drawing;
 pub(crate) mod frame;
 mod init;
 pub(crate) mod kinds;
 pub(crate) mod known;
 pub(crate) mod named;
+pub(crate) mod own;
 pub mod segmentation;
 pub(crate) mod trained;
 pub mod without_data;
@@ -25,8 +27,8 @@ use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use vim_comm::Comm;
-use vim_data::BadSample;
-use vim_run::metrics::{Picture, ScoreKind, Scores};
+use vim_data::{BadSample, Pixels};
+use vim_run::metrics::{ScoreKind, Scores};
 use vim_run::signals::StopRequest;
 
 use crate::config::{Config, ConfigError};
@@ -61,9 +63,11 @@ pub trait Objective {
     fn count(inputs: &Self::Inputs) -> usize;
 
     /// Names of the parts of a loss, which records of training show beside it.
-    const PARTS: &'static [&'static str] = &[];
+    fn parts(&self) -> &'static [&'static str] {
+        &[]
+    }
 
-    /// The mean loss over the images `range` of a shard, and behind it its [`Self::PARTS`], which
+    /// The mean loss over the images `range` of a shard, and behind it its [`Self::parts`], which
     /// no gradient is taken of: `[1 + P]`. Random draws for an image depend only on `draw` and its
     /// index in the shard.
     fn loss(
@@ -173,6 +177,11 @@ pub trait Task: Sized {
     /// Whether there are validation images, which choose the best checkpoint.
     fn has_validation(&self) -> bool;
 
+    /// Whether the images say what is right, so that there are scores.
+    fn is_measured(&self) -> bool {
+        true
+    }
+
     /// Evaluates `model`, which is not on an autodiff device; `None` if a signal asked to stop.
     /// The ranks share the batches, and each returns the result of all.
     fn evaluate(
@@ -183,14 +192,25 @@ pub trait Task: Sized {
         stop: &StopRequest,
     ) -> Result<Option<Evaluation>, Error>;
 
-    /// What `model` says of a few images of `split`, as pictures, if the task has some. A run shows
-    /// them in TensorBoard; rank 0 alone is asked.
+    /// A few images of `split` by their places, if the task draws: each beside what `model` says of
+    /// it and what is annotated. A run shows them in TensorBoard; rank 0 alone is asked.
     fn pictures(
         &self,
         _model: &Model<Self>,
         _split: EvalSplit,
         _device: &Device,
-    ) -> Result<Vec<Picture>, Error> {
+    ) -> Result<Vec<(usize, [Pixels; 3])>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// The pictures on the page of the run in the folder `run`, whose result is `model`; rank 0
+    /// alone is asked.
+    fn galleries(
+        &self,
+        _model: &Model<Self>,
+        _device: &Device,
+        _run: &Path,
+    ) -> Result<Vec<Pictures>, Error> {
         Ok(Vec::new())
     }
 
@@ -308,6 +328,19 @@ pub struct Tested {
     pub table: Option<(&'static str, Vec<u8>)>,
 }
 
+/// Pictures of a kind.
+#[derive(Clone, Debug, Default)]
+pub struct Pictures {
+    /// What they are.
+    pub title: &'static str,
+    /// What to know of them.
+    pub note: String,
+    /// The classes and their colours, where these say what is what.
+    pub legend: Vec<(String, [u8; 3])>,
+    /// Each with its name, and what is to be said of it, line by line.
+    pub images: Vec<(String, Pixels, Vec<String>)>,
+}
+
 /// A task in words and numbers, for logs.
 #[derive(Clone, Debug)]
 pub struct Description {
@@ -363,6 +396,10 @@ fn absent(config: &Config) -> Vec<String> {
         ("data.val_path", &data.val_path),
         ("data.val_labels", &data.val_labels),
         ("data.classes", &data.classes),
+        ("data.train_images", &data.train_images),
+        ("data.train_annotations", &data.train_annotations),
+        ("data.val_images", &data.val_images),
+        ("data.val_annotations", &data.val_annotations),
     ];
     // Procedural images ignore the path keys.
     let of_data = of_data.into_iter().filter(|_| data.dataset.has_files());

@@ -46,7 +46,7 @@ pub(crate) trait NamedTask:
 
     /// Opens the data of `config`.
     fn splits(config: &Config) -> Result<Splits, DataError> {
-        vim_data::open::<Self::Annotation>(&config.data)
+        vim_data::open::<Self::Annotation>(&config.opened_data())
     }
 
     /// Loader settings for training: the shards of this rank, at the model's image size.
@@ -209,7 +209,7 @@ pub(crate) struct PredictOptions {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Segmentation only: write a label map in the classes' colours (NAME.png) and the image seen
-    /// through it (NAME_overlay.png) of each image to this folder.
+    /// through it (NAME_overlay.png) of each image to this folder, and classes.svg, their legend.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) maps: Option<PathBuf>,
     /// Segmentation only: write grey label maps to this folder, whose classes are numbered from 1

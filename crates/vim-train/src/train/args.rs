@@ -13,16 +13,18 @@ Examples:
   vim-train train configs/debug.toml --set model.discretization=bilinear --set run.seed=1
   vim-train train configs/debug.toml --resume auto    start, or go on after an interruption
   vim-train train configs/debug.toml --dry-run        configuration, data, device: would it start?
+  vim-train train configs/debug.toml --dry-run --time    and how long would it take here?
+  vim-train train quickstart                          what is built in needs no file
 
 SIGTERM, SIGUSR1, SIGUSR2 and SIGHUP save a checkpoint and exit 75; Ctrl-C saves and exits 130; a
 third Ctrl-C, or one two seconds after the first, ends at once without saving, 79. In a SLURM job,
 `slurm.on_interrupt` says whether the job then goes back into the queue; scancel is final. `vim-train --help` lists all exit codes.";
 
 /// `vim-train train`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct TrainArgs {
-    /// Configuration file.
+    /// Configuration file, or the name of one that is built in, such as `quickstart`.
     pub config: PathBuf,
     /// What differs from the file.
     #[command(flatten)]
@@ -46,6 +48,9 @@ pub struct TrainArgs {
     /// Check all that can be wrong, print what would be done, and make no folder.
     #[arg(long)]
     pub dry_run: bool,
+    /// Of --dry-run: time steps, for at most 20 s, and say how long all of them would take here.
+    #[arg(long, requires = "dry_run")]
+    pub time: bool,
     /// Machines that train together, each by this command with another --node. All must see the
     /// same `run.root`, where they meet. In a SLURM job `slurm.nodes` does it.
     #[arg(

@@ -1,6 +1,7 @@
 //! `vim-train train --dry-run`: runs all checks and prints the plan without making a folder.
 
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::statvfs;
 use serde::Serialize;
@@ -8,10 +9,14 @@ use vim_data::Stage;
 use vim_run::Found;
 
 use super::args::TrainArgs;
+use super::batch_size;
+use super::estimate::images_per_second;
+use super::result::last_counts;
 use super::setup::ResolvedRun;
 use crate::config::Config;
-use crate::device::threads;
+use crate::device::{self, threads};
 use crate::error::Error;
+use crate::output::summary::{duration, rate};
 use crate::output::{print, print_json};
 use crate::run_folder;
 use crate::task::{Description, Task};
@@ -27,6 +32,8 @@ pub(super) struct Preview {
     model: String,
     parameters: u64,
     data: String,
+    /// What is said of the weights of `train.init`.
+    init: Vec<String>,
     notes: Vec<String>,
     batch_size: usize,
     accumulate: usize,
@@ -37,6 +44,9 @@ pub(super) struct Preview {
     steps_per_epoch: u64,
     total_steps: u64,
     stop_after: Option<u64>,
+    /// How long the steps would take, where they were timed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time: Option<String>,
     /// Bytes on the device for weights, gradients and averages; activations come on top.
     least_device_bytes: u64,
     /// Bytes of prefetched batches.
@@ -46,9 +56,9 @@ pub(super) struct Preview {
 }
 
 /// Runs the checks of `train`, and prints the plan.
-pub(super) fn run<T: Task>(args: &TrainArgs, config: &Config) -> Result<(), Error> {
-    let shards = ShardCount::planned(args, config);
-    let mut config = config.clone();
+pub(super) fn run<T: Task + 'static>(args: &TrainArgs, config: &Config) -> Result<(), Error> {
+    let (mut config, sought) = batch_size::recorded_or_usual(args, config)?;
+    let shards = ShardCount::planned(args, &config);
     if shards.from == ShardsFrom::Record && shards.count > 1 {
         config.train.shards = Some(shards.count);
     }
@@ -58,8 +68,36 @@ pub(super) fn run<T: Task>(args: &TrainArgs, config: &Config) -> Result<(), Erro
     let mut here = config.clone();
     here.data.stage = Stage::Off;
     let resolved = ResolvedRun::<T>::new(&here, args.fresh, &Rank::Only)?;
-    let preview = resolved.preview(config, found, shards, args.steps)?;
+    let mut preview = resolved.preview(config, found, shards, args.steps)?;
+    preview.notes.extend(sought);
+    if args.time {
+        let is_here = args.nodes.is_none() && config.slurm.nodes < 2;
+        let one = is_here && args.ranks.is_none() && device::gpus(&config.devices)?.is_empty();
+        let device = &resolved.chosen;
+        preview.time = Some(match one {
+            true => time(&preview, images_per_second::<T>(&here, device, TIMED)?),
+            false => "not timed: the run has more devices than this process".to_owned(),
+        });
+    }
     if args.json { print_json(&preview) } else { print(&preview.text()) }
+}
+
+/// The longest that steps are timed.
+pub(crate) const TIMED: Duration = Duration::from_secs(20);
+
+/// How long the steps of `preview` take at this speed.
+fn time(preview: &Preview, images_per_second: Option<f64>) -> String {
+    let Some(speed) = images_per_second else {
+        let limit = TIMED.as_secs();
+        return format!("not timed: the first step took more than {limit} s");
+    };
+    let step = preview.batch_size as f64 / speed;
+    let all = Duration::try_from_secs_f64(step * preview.total_steps as f64);
+    format!(
+        "about {} for the steps, {step:.2} s each here ({} img/s); evaluations come on top",
+        duration(all.unwrap_or(Duration::MAX)),
+        rate(speed)
+    )
 }
 
 impl<T: Task> ResolvedRun<T> {
@@ -72,13 +110,8 @@ impl<T: Task> ResolvedRun<T> {
     ) -> Result<Preview, Error> {
         let Description { model, parameters, image_bytes, data, mut notes } =
             self.task.describe()?;
-        if !self.task.has_validation() {
-            notes.push(
-                "no validation images: the last weights are the result (data.val_fraction holds \
-                 some out)"
-                    .to_owned(),
-            );
-        }
+        notes.extend(last_counts(&self.task).map(str::to_owned));
+        let init = self.init.iter().flat_map(|init| init.lines.clone()).collect();
         let weights = parameters * 4;
         // Weights, their gradients and the optimizer's two moments; then the moving average.
         let copies = 4 + u64::from(config.train.ema.is_some());
@@ -91,8 +124,9 @@ impl<T: Task> ResolvedRun<T> {
             model: format!("{model}, {}", config.train.precision),
             parameters,
             data,
+            init,
             notes,
-            batch_size: config.train.batch_size,
+            batch_size: config.train.images(),
             accumulate: config.train.accumulate,
             shards: shards.count,
             shards_from: shards.from,
@@ -100,8 +134,9 @@ impl<T: Task> ResolvedRun<T> {
             steps_per_epoch: self.steps_per_epoch,
             total_steps: self.total_steps,
             stop_after,
+            time: None,
             least_device_bytes: weights * copies,
-            loader_bytes: image_bytes * config.train.batch_size as u64 * batches,
+            loader_bytes: image_bytes * config.train.images() as u64 * batches,
             checkpoint_bytes: checkpoints_of(config, parameters),
             free_bytes: free_for(&folder),
             folder: folder.display().to_string(),
@@ -130,6 +165,7 @@ impl Preview {
             format!("model {} parameters, {}", self.parameters, self.model),
             self.data.clone(),
         ];
+        lines.extend(self.init.iter().cloned());
         lines.extend(self.notes.iter().map(|note| format!("note: {note}")));
         lines.push(format!("batch {} images{parts}", self.batch_size));
         let shards = ShardCount { count: self.shards, from: self.shards_from };
@@ -138,6 +174,7 @@ impl Preview {
             "steps {}, {} an epoch, {} epochs{stop}",
             self.total_steps, self.steps_per_epoch, self.epochs
         ));
+        lines.extend(self.time.iter().map(|time| format!("time {time}")));
         lines.push(format!(
             "memory {} on the device for weights, gradients and averages, and more for \
              activations; {} for batches",

@@ -16,7 +16,8 @@ impl<T: Task> Trainer<'_, T> {
         if self.task.has_validation() {
             return Some(EvalSplit::Val);
         }
-        self.config.data.watch_test.then_some(EvalSplit::Test)
+        let is_watched = self.config.data.watch_test && self.task.is_measured();
+        is_watched.then_some(EvalSplit::Test)
     }
 
     /// Evaluates during training; returns whether it is the best so far on the validation images.
@@ -40,7 +41,7 @@ impl<T: Task> Trainer<'_, T> {
         if self.lead.is_some() {
             let (model, device) = (self.train.weights(Weights::Model), self.device.clone().inner());
             let pictures = self.task.pictures(&model, split, &device)?;
-            self.records.pictures(step, &pictures);
+            self.records.pictures(step, split, pictures)?;
         }
         let mut is_best = false;
         for (weights, evaluation) in all {
@@ -78,17 +79,23 @@ impl<T: Task> Trainer<'_, T> {
                 None => (last(), now, "last"),
             },
         };
-        let mut all = Vec::new();
+        let (mut all, mut first) = (Vec::new(), None);
         for (model, weights) in models {
             let device = self.device.clone().inner();
             let Some(tested) = self.task.test(&model, &device, &self.stop)? else {
                 self.stop_if_asked()?;
                 return Err(Error::internal("an evaluation ended early, and nobody asked"));
             };
+            let tested_images = tested.evaluation.images;
             all.push((weights, tested));
+            first.get_or_insert((model, tested_images));
         }
-        for (weights, Tested { evaluation, .. }) in &all {
+        let is_measured = self.task.is_measured();
+        for (weights, Tested { evaluation, .. }) in all.iter().filter(|_| is_measured) {
             self.records.evaluation::<T>(EvalSplit::Test, which, step, *weights, evaluation)?;
+        }
+        if let Some(lead) = &mut self.lead {
+            lead.tested = first;
         }
         let (_, tested) = all.first().expect("invariant: there are weights to test");
         if let Some(lead) = &self.lead {
@@ -99,7 +106,7 @@ impl<T: Task> Trainer<'_, T> {
             }
         }
         let score = primary::<T>(&tested.evaluation);
-        self.test_score = Some(score);
+        self.test_score = Some(score).filter(|score| !score.is_nan());
         Ok(score)
     }
 

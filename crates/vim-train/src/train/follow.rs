@@ -146,7 +146,7 @@ impl<'a, T: Task> Trainer<'a, T> {
             schedule,
             steps_per_epoch,
             total_steps,
-            records: Recorder::without_files(log, &device, config.train.batch_size),
+            records: Recorder::without_files(log, &device, config.train.images()),
             device,
             bad: Vec::new(),
             first_step: step,

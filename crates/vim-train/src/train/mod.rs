@@ -1,48 +1,51 @@
 //! The `train` command and its loop.
 
 mod args;
+mod batch_size;
 pub(crate) mod dry_run;
 pub mod environment;
+pub(crate) mod estimate;
 mod evaluation;
 mod follow;
+pub(crate) mod history;
 pub(crate) mod job_attempt;
 pub(crate) mod measure;
 pub mod optim;
+mod page;
 pub(crate) mod ranks;
 mod recorder;
+mod result;
 pub mod schedule;
 mod setup;
 pub mod state;
 pub mod step;
 mod warmup;
 
-use std::io::{IsTerminal, stderr, stdout};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
 use vim_comm::Comm;
 use vim_data::BadSample;
-use vim_kernels::POLYNOMIAL_LIMIT;
-use vim_model::VimConfig;
 use vim_run::checkpoint::Window;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
-use vim_run::{EXIT, ExitRecord, LOG, Log, Opened};
+use vim_run::{ExitRecord, LOG, Log, Opened};
 
 use crate::config::{Config, NonFinite};
 use crate::error::Error;
 use crate::fatal::{self, CrashGuard};
 use crate::output::progress::{Progress, Report};
-use crate::output::{print, print_json};
+use crate::output::summary::summary;
 use crate::run_folder;
-use crate::task::{BatchStream, EvalSplit, Inputs, Model, Objective, Task, share};
+use crate::task::{BatchStream, EvalSplit, Inputs, Model, Objective, Task};
 pub use args::TrainArgs;
 use follow::{Start, follow};
 use job_attempt::JobAttempt;
 use ranks::{Rank, Role, ShardCount};
 pub use recorder::TrainError;
-use recorder::{Lead, Metric, Pace, Recorder};
+use recorder::{Lead, Metric, Pace, Recorder, range_warning};
+use result::{acknowledge, print_result, prints_score};
 use schedule::{Cadence, Schedule};
 use setup::ResolvedRun;
 pub(crate) use setup::preflight;
@@ -51,12 +54,13 @@ use step::{Requests, StepMetrics};
 pub use warmup::{WarmupArgs, run as warmup};
 
 /// `vim-train train` of the task `T`: trains, or starts the processes that do.
-pub fn run<T: Task>(args: &TrainArgs) -> Result<(), Error> {
+pub fn run<T: Task + 'static>(args: &TrainArgs) -> Result<(), Error> {
     let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
-    let config = Config::load(&args.config, &args.sets())?;
+    let config = run_folder::with_parts(Config::load(&args.config, &args.sets())?, args.fresh);
     if args.dry_run {
         return dry_run::run::<T>(args, &config);
     }
+    let config = batch_size::sought(args, config)?;
     let (role, shards, config) = Role::of(args, &config, &stop)?;
     let rank = match role {
         Role::Rank(rank) => rank,
@@ -95,9 +99,13 @@ fn work_as<T: Task>(
     };
     rank.opened(config)?;
     let log = Log::open(&run.path().join(LOG))?;
+    if matches!(rank, Rank::Only) {
+        acknowledge(&stop, &log);
+    }
     let load = resolved.footprint;
     let guard = CrashGuard::over(run.clone(), log.clone(), load);
     let attempt = JobAttempt::new(&config.slurm, run.path(), &log, args.resume, args.led);
+    let mut ended = None;
     let work = || -> Result<Outcome, Error> {
         let mut trainer = Trainer::new(config, resolved, &run, &log, stop, &guard)?;
         if comm.size() > 1 {
@@ -108,7 +116,18 @@ fn work_as<T: Task>(
         let result = trainer.train(args.steps).map_err(|error| fatal::with_load(error, load));
         let result = trainer.finish_saving(result);
         let exit = trainer.exit_record(&result);
-        log.line(trainer.summary(name, &result));
+        let mut of_run = trainer.summary(name, &result);
+        log.file_line(summary(&of_run));
+        if let Some(error) =
+            result.as_ref().err().filter(|error| TrainError::stop_of(error).is_none())
+        {
+            log.file_line(format!("error: {error}"));
+        }
+        if prints_score(args) {
+            of_run.test_score = None;
+        }
+        log.screen_line(summary(&of_run));
+        ended = result.is_ok().then_some(trainer);
         Ok((exit, result))
     };
     // Record every end, panics included: a missing `exit.json` means that the run is active.
@@ -135,34 +154,20 @@ fn work_as<T: Task>(
     }
     let tested = result?;
     written?;
-    if let Some(score) = tested {
-        log.file_line(result_line::<T>(score));
+    if let Some(trainer) = ended
+        && page::is_wanted(config, args.steps, exit.reason)
+    {
+        guard.release();
+        trainer.write_page();
     }
-    // On a terminal the summary above has shown the score; a script reads the line.
-    if args.json || !(stdout().is_terminal() && stderr().is_terminal()) {
+    if args.json || prints_score(args) {
         print_result::<T>(args.json, &exit, tested);
     }
     Ok(())
 }
 
-/// Prints the result. A failure leaves the run's exit code as it is: `exit.json` has the result.
-fn print_result<T: Task>(as_json: bool, exit: &ExitRecord, score: Option<f64>) {
-    let printed = match score {
-        _ if as_json => print_json(exit),
-        Some(score) => print(&result_line::<T>(score)),
-        None => Ok(()),
-    };
-    if let Err(error) = printed {
-        eprintln!("warning: {error}; {EXIT} has the result");
-    }
-}
-
 /// The exit record, and the primary test score if training is finished.
 type Outcome = (ExitRecord, Result<Option<f64>, Error>);
-
-fn result_line<T: Task>(score: f64) -> String {
-    format!("test {} {}", T::PRIMARY.label, T::PRIMARY.show(score))
-}
 
 struct Trainer<'a, T: Task> {
     config: &'a Config,
@@ -170,7 +175,7 @@ struct Trainer<'a, T: Task> {
     device: Device,
     comm: Comm,
     /// What rank 0 alone has.
-    lead: Option<Lead<'a>>,
+    lead: Option<Lead<'a, T>>,
     log: &'a Log,
     guard: &'a CrashGuard,
     stop: StopRequest,
@@ -195,7 +200,7 @@ impl<T: Task> Trainer<'_, T> {
     fn train(&mut self, limit: Option<u64>) -> Result<Option<f64>, Error> {
         let pause = limit.map_or(u64::MAX, |limit| self.step().saturating_add(limit));
         let cadence = |interval| Cadence::new(interval, self.steps_per_epoch);
-        let mut log_due = cadence(self.config.log.every);
+        let mut log_due = cadence(self.config.log.every(self.steps_per_epoch, self.total_steps));
         let mut eval_due = cadence(self.config.train.eval_every);
         let mut save_due = cadence(self.config.checkpoint.every);
         let mut archive_due = self.config.checkpoint.archive.map(cadence);
@@ -276,7 +281,7 @@ impl<T: Task> Trainer<'_, T> {
                 // If all steps were skipped, there is no loss to record.
                 let loss = self.train.counters.window.mean();
                 let parts = std::mem::take(&mut self.train.counters.parts);
-                let parts = <T::Objective as Objective>::PARTS.iter().zip(parts);
+                let parts = self.task.objective().parts().iter().zip(parts);
                 let parts = parts.filter_map(|(&name, part)| Some((name, part.mean()?))).collect();
                 self.train.counters.window = Window::default();
                 self.last_loss = loss.or(self.last_loss);
@@ -348,14 +353,6 @@ impl<T: Task> Trainer<'_, T> {
         Some(Ok(DeviceBatch { shards, bad: batches.take_bad() }))
     }
 
-    /// Records the unreadable images of all ranks, in the order of the steps and shards.
-    fn record_bad(&mut self) -> Result<(), Error> {
-        let own = std::mem::take(&mut self.bad);
-        let mut all: Vec<BadSample> = share(&self.comm, &own)?.into_iter().flatten().collect();
-        all.sort_by_key(|bad| bad.batch);
-        self.records.bad(all)
-    }
-
     /// The gradient norm; `None` if the step is skipped, as `train.non_finite` may allow.
     fn check(&mut self, metrics: StepMetrics) -> Result<Option<f64>, Error> {
         let Some(fault) = metrics.fault() else { return Ok(Some(metrics.grad_norm)) };
@@ -379,18 +376,6 @@ impl<T: Task> Trainer<'_, T> {
         Err(TrainError::Diverged { step, what: format!("{what}{}", self.newest_checkpoint()) }
             .into())
     }
-}
-
-/// A warning of a polynomial method whose arguments, the `largest` so far, are beyond its range.
-fn range_warning(model: &VimConfig, largest: f64) -> Option<String> {
-    (largest > POLYNOMIAL_LIMIT.into()).then(|| {
-        format!(
-            "|delta·A| reaches {largest:.1}; {} under series {} is a polynomial in it, whose input \
-             gain beyond 2 is wrong, and soon of the wrong sign (docs/discretizations.md)",
-            model.method_label(),
-            model.ssm.series
-        )
-    })
 }
 
 /// This rank's shards of a batch on the device, and their unreadable images.

@@ -10,21 +10,23 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
 use serde::Serialize;
-use vim_data::BadSample;
-use vim_kernels::Implementation;
+use vim_data::{BadSample, Pixels, contact_sheet, encode_png};
+use vim_kernels::{Implementation, POLYNOMIAL_LIMIT};
+use vim_model::VimConfig;
 use vim_run::checkpoint::{Content, PROVENANCE, Saver, Snapshot, Weights};
 use vim_run::metrics::{JsonlWriter, Picture, Prefix, ScoreKind, Scores, Sinks};
 use vim_run::signals::Stop;
 use vim_run::{ExitReason, ExitRecord, Log, RunDir, TIMING, printable};
 
 use super::Trainer;
+use super::history::History;
 use super::job_attempt::Successor;
 use super::ranks::RankError;
 use crate::device::memory::{device_memory, resident};
 use crate::error::{Error, Failure, code};
 use crate::output::progress::Speed;
-use crate::output::summary::{Summary, summary};
-use crate::task::{EvalSplit, Evaluation, Task, share};
+use crate::output::summary::Summary;
+use crate::task::{EvalSplit, Evaluation, Model, Task, share};
 
 /// A line of `metrics.jsonl`, independent of the clock.
 #[derive(Serialize)]
@@ -175,11 +177,23 @@ impl<'a> Recorder<'a> {
         self.metric(&Metric::Eval { step, split, checkpoint, weights, scores, images })
     }
 
-    /// Shows what the model says of a few images, in TensorBoard.
-    pub(super) fn pictures(&mut self, step: u64, pictures: &[Picture]) {
-        if let Some(files) = &mut self.files {
-            files.metrics.pictures(step, pictures);
-        }
+    /// Shows what the model says of a few images of `split`, by their places, in TensorBoard.
+    pub(super) fn pictures(
+        &mut self,
+        step: u64,
+        split: EvalSplit,
+        drawn: Vec<(usize, [Pixels; 3])>,
+    ) -> Result<(), Error> {
+        let Some(files) = &mut self.files else { return Ok(()) };
+        let picture = |(position, pixels): (usize, [Pixels; 3])| {
+            let sheet = contact_sheet(&pixels.map(Some), 3);
+            let png = encode_png(&sheet).map_err(Error::io("encode", "a picture"))?;
+            let tag = format!("{}/image {position}", split.name());
+            Ok(Picture { tag, height: sheet.height, width: sheet.width, png })
+        };
+        let pictures = drawn.into_iter().map(picture).collect::<Result<Vec<_>, Error>>()?;
+        files.metrics.pictures(step, &pictures);
+        Ok(())
     }
 
     /// Records the speed since `pace` and the memory in use.
@@ -325,14 +339,24 @@ impl Failure for TrainError {
 }
 
 /// The run's folder and its checkpoints.
-pub(super) struct Lead<'a> {
+pub(super) struct Lead<'a, T: Task> {
     pub(super) run: &'a RunDir,
     pub(super) saver: Saver,
     /// What each checkpoint says of its weights' origin.
     pub(super) record: Option<String>,
+    /// The weights that were tested, and on how many images.
+    pub(super) tested: Option<(Model<T>, usize)>,
 }
 
 impl<T: Task> Trainer<'_, T> {
+    /// Records the unreadable images of all ranks, in the order of the steps and shards.
+    pub(super) fn record_bad(&mut self) -> Result<(), Error> {
+        let own = std::mem::take(&mut self.bad);
+        let mut all: Vec<BadSample> = share(&self.comm, &own)?.into_iter().flatten().collect();
+        all.sort_by_key(|bad| bad.batch);
+        self.records.bad(all)
+    }
+
     pub(super) fn newest_checkpoint(&mut self) -> String {
         // A save may be in flight; if it fails, an earlier checkpoint is the newest.
         if let Err(error) = self.wait_for_save() {
@@ -447,15 +471,24 @@ impl<T: Task> Trainer<'_, T> {
         }
     }
 
-    pub(super) fn summary(&self, name: String, outcome: &Result<Option<f64>, Error>) -> String {
+    pub(super) fn summary(&self, name: String, outcome: &Result<Option<f64>, Error>) -> Summary {
         let elapsed = self.start.elapsed();
-        let images = (self.step() - self.first_step) * self.config.train.batch_size as u64;
-        summary(&Summary {
+        let images = (self.step() - self.first_step) * self.config.train.images() as u64;
+        let history =
+            self.lead.as_ref().map(|lead| History::read(lead.run.path(), &mut Vec::new()));
+        Summary {
             name,
             outcome: match outcome {
                 Ok(Some(_)) => "finished".into(),
                 Ok(None) => "paused as asked: the same command with --resume auto goes on".into(),
-                Err(error) => error.to_string(),
+                // The error itself follows.
+                Err(error) => match error.downcast_ref() {
+                    Some(TrainError::Stopped { stop, .. } | TrainError::Handed { stop, .. }) => {
+                        format!("stopped by {}, saved", stop.name())
+                    }
+                    Some(TrainError::Diverged { .. }) => "diverged".into(),
+                    None => "failed".into(),
+                },
             },
             steps: (self.step(), self.total_steps),
             loss: self.last_loss,
@@ -464,9 +497,22 @@ impl<T: Task> Trainer<'_, T> {
             score: self.last_score.filter(|_| self.task.has_validation()),
             best: self.train.counters.best.map(|best| (best.metric, best.step)),
             test_score: self.test_score,
+            curves: history.map_or([None, None], |history| history.drawn()),
             images_per_second: (images > 0).then(|| images as f64 / elapsed.as_secs_f64()),
             elapsed,
             folder: self.lead.as_ref().map_or_else(PathBuf::new, |lead| lead.run.path().to_owned()),
-        })
+        }
     }
+}
+
+/// A warning of a polynomial method whose arguments, the `largest` so far, are beyond its range.
+pub(super) fn range_warning(model: &VimConfig, largest: f64) -> Option<String> {
+    (largest > POLYNOMIAL_LIMIT.into()).then(|| {
+        format!(
+            "|delta·A| reaches {largest:.1}; {} under series {} is a polynomial in it, whose input \
+             gain beyond 2 is wrong, and soon of the wrong sign (docs/discretizations.md)",
+            model.method_label(),
+            model.ssm.series
+        )
+    })
 }

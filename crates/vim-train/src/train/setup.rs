@@ -13,6 +13,7 @@ use vim_run::{INIT, Log, RunDir, RunError, checkpoints_in};
 use super::Trainer;
 use super::ranks::Rank;
 use super::recorder::{Lead, Recorder};
+use super::result::last_counts;
 use super::schedule::Schedule;
 use super::state::TrainState;
 use crate::config::{Config, ConfigError};
@@ -62,12 +63,9 @@ impl<T: Task> ResolvedRun<T> {
         let record = if comm.rank() == 0 { task.record() } else { None };
         let device = chosen.device.clone().autodiff();
         let init = if begins && comm.rank() == 0 {
-            let data = record.as_ref().and_then(|record| record.data.clone());
-            let of = InitFor {
-                classes: task.class_names().to_vec(),
-                data: data.unwrap_or_default(),
-                held_out: task.has_validation(),
-            };
+            let data = record.as_ref().and_then(|record| record.data.clone()).unwrap_or_default();
+            let held_out = task.has_validation() || data.test_fraction > 0.0;
+            let of = InitFor { classes: task.class_names().to_vec(), data, held_out };
             task.objective().load_init(&device, &of)?
         } else {
             None
@@ -199,7 +197,7 @@ impl<'a, T: Task> Trainer<'a, T> {
         // 2. Files, and the first lines of the log.
         let counters = &train.counters;
         let (step, known) = (counters.step, &counters.metrics);
-        let records = Recorder::open(run, log, &device, config.train.batch_size, (step, known))?;
+        let records = Recorder::open(run, log, &device, config.train.images(), (step, known))?;
         run.sync()?;
         log.line(format!("run {}", run.path().display()));
         log.line(format!("device {on}, {}", config.train.precision));
@@ -230,16 +228,14 @@ impl<'a, T: Task> Trainer<'a, T> {
         for note in &about.notes {
             log.line(format!("note: {note}"));
         }
-        if !task.has_validation() {
-            let watched = if config.data.watch_test {
+        if let Some(line) = last_counts(&task) {
+            let is_watched = config.data.watch_test && task.is_measured();
+            let watched = if is_watched {
                 "; the test images are watched, and choose nothing (data.watch_test)"
             } else {
                 ""
             };
-            log.line(format!(
-                "no validation images: the last weights are the result (data.val_fraction holds \
-                 some out){watched}"
-            ));
+            log.line(format!("{line}{watched}"));
         }
         log.line(format!("steps {total_steps}, {steps_per_epoch} an epoch"));
         if !schedule.reaches_its_peak() {
@@ -262,6 +258,7 @@ impl<'a, T: Task> Trainer<'a, T> {
                 run,
                 saver: Saver::new(checkpoints),
                 record: record.map(|record| record.to_toml()),
+                tested: None,
             }),
             log,
             guard,
@@ -318,7 +315,8 @@ fn check_same_init(record: &InitRecord, run: &Path) -> Result<(), Error> {
     }
     let (before, now) = (recorded.blake3, &record.blake3);
     let difference = format!("train.init's content (recorded BLAKE3 {before}, now {now})");
-    Err(RunError::ConfigChanged { path: run.to_owned(), differences: vec![difference] }.into())
+    let (path, differences) = (run.to_owned(), vec![difference]);
+    Err(RunError::ConfigChanged { path, differences, instead: None }.into())
 }
 
 #[cfg(test)]

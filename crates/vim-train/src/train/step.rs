@@ -83,7 +83,7 @@ impl<M: Module> TrainState<M> {
         }
         self.packing = packing;
         let values = tensors.pop().expect("invariant: as many sums as tensors");
-        let tail = Tail { values, parts: O::PARTS.len() };
+        let tail = Tail { values, parts: objective.parts().len() };
         Ok(self.update(tail, requests, tensors, lr))
     }
 

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::output::summary::bytes;
 use crate::output::{print, print_json};
 use crate::task::{BatchStream, Objective, Task};
-use crate::train::ranks::Rank;
+use crate::train::ranks::{Rank, end_with_parent};
 use crate::train::step::Requests;
 
 const EXAMPLES: &str = "\
@@ -46,6 +46,9 @@ pub struct WarmupArgs {
     /// Print the result on stdout as JSON.
     #[arg(long)]
     pub json: bool,
+    /// The process that seeks a batch size by this one, which ends with it.
+    #[arg(long, hide = true, value_name = "PID")]
+    pub parent: Option<u32>,
 }
 
 /// The document that `--json` prints.
@@ -77,7 +80,11 @@ struct Cache {
 
 /// `vim-train warmup`.
 pub fn run<T: Task>(args: &WarmupArgs) -> Result<(), Error> {
+    if let Some(parent) = args.parent {
+        end_with_parent(parent);
+    }
     let config = Config::load_base(&args.config, &args.overrides.set)?;
+    config.train.known_images()?;
     let resolved = ResolvedRun::<T>::new(&config, true, &Rank::Only)?;
     let device = resolved.chosen.name.clone();
     if resolved.chosen.is_cpu() {
@@ -120,9 +127,13 @@ fn stages<T: Task>(config: &Config, resolved: ResolvedRun<T>) -> Result<Vec<Stag
     let (plain, objective) = (chosen.device, task.objective());
     let device = plain.clone().autodiff();
     let mut state = TrainState::new(objective, config, objective.init(&device)?);
-    let batch = task.batches(0..1).next().expect("invariant: an epoch has at least one batch")?;
+    // The shards of a step.
+    let mut batches = task.batches(0..1);
+    let step: Vec<T::Batch> = std::iter::from_fn(|| batches.next()).collect::<Result<_, _>>()?;
     let train = twice("training step", &device, || {
-        let (shards, lr) = (vec![task.upload(&batch, &device)?], config.optim.lr);
+        let shards =
+            step.iter().map(|batch| task.upload(batch, &device)).collect::<Result<_, _>>()?;
+        let lr = config.optim.lr;
         let asked = Requests::default();
         let pending = state.step(objective, shards, lr, &comm, asked, |_| Ok(()))?;
         state.finish(pending);

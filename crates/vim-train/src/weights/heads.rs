@@ -21,9 +21,9 @@ pub trait Heads: Sized {
 
     /// What a model is called.
     const WHAT: &'static str;
-    /// The arrays that hold a number for each class, of which one is in every file, under this
-    /// program's name or the original's.
-    const CLASSES: &'static [&'static str];
+    /// The arrays that hold a number for each class, and how many more, of which one is in every
+    /// file, under this program's name or the original's.
+    const CLASSES: &'static [(&'static str, usize)];
     /// The task.
     const TASK: TaskKind;
 
@@ -134,7 +134,10 @@ impl WeightsSource {
 
     /// Classes of the heads, if there are any.
     pub fn num_classes<H: Heads>(&self) -> Option<usize> {
-        H::CLASSES.iter().find_map(|name| Some(self.arrays.state.array(name)?.values.len()))
+        let count = |&(name, more): &(&str, usize)| {
+            self.arrays.state.array(name)?.values.len().checked_sub(more)
+        };
+        H::CLASSES.iter().find_map(count)
     }
 
     /// What is `given`, else recorded, else told by the shapes. `classes` replaces the number of
@@ -164,7 +167,7 @@ impl WeightsSource {
             (heads, config, Origin::Inferred, assumed)
         };
         let Some(classes) = classes.or_else(|| self.num_classes::<H>()) else {
-            let hidden = |name: &&'static str| in_the_way(&self.arrays.state, name);
+            let hidden = |(name, _): &(&str, usize)| in_the_way(&self.arrays.state, name);
             let why = H::CLASSES.iter().find_map(hidden).unwrap_or_else(|| {
                 "has no head that says how many classes there are: give --classes".to_owned()
             });

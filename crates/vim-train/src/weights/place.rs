@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf, absolute};
 
 use vim_run::checkpoint::{Selection, is_checkpoint};
-use vim_run::{CLASSES, CONFIG, ENVIRONMENT, MAX_DEPTH, METRICS, TIMING, checkpoints_in};
+use vim_run::{CLASSES, CONFIG, ENVIRONMENT, MAX_DEPTH, METRICS, PATHS, TIMING, checkpoints_in};
 use vim_torch::ReadError;
 
 use super::WeightsError;
@@ -91,7 +91,7 @@ impl Place {
             Self::Run(..) => None,
         };
         let of_run = |run: PathBuf| {
-            let names = [CONFIG, CLASSES, ENVIRONMENT, METRICS, TIMING];
+            let names = [CONFIG, PATHS, CLASSES, ENVIRONMENT, METRICS, TIMING];
             names.map(|name| run.join(name)).into_iter().chain([checkpoints_in(&run)])
         };
         own.into_iter().chain(self.run().into_iter().flat_map(of_run)).collect()

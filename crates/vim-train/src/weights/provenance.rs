@@ -134,6 +134,14 @@ impl Recorded {
         }
     }
 
+    /// Says so if the part that is evaluated is no longer that of the run, with which scores would
+    /// be compared.
+    fn other_images(&self, now: &Self, what: Use) -> Option<String> {
+        let Use::Evaluate { held_out } = what else { return None };
+        let part = if held_out { "validation" } else { "test" };
+        self.data.as_ref()?.change(now.data.as_ref()?, part)
+    }
+
     /// Says so if the weights were trained on other images than those that `now` holds out, so that
     /// nothing tells whether they saw them.
     fn unknown_split(&self, now: &Self, what: Use) -> Option<String> {
@@ -152,6 +160,7 @@ fn configured(key: &str) -> String {
     match key.split_once('.') {
         Some(("images", "mean" | "std")) => format!("data.normalize: {key}"),
         Some(("images", "eval_crop_ratio")) => "augment.eval_crop_ratio".to_owned(),
+        Some(("images", "dataset" | "normalize" | "exif")) => key.replacen("images", "data", 1),
         Some(("images", rest)) => rest.to_owned(),
         Some(("split", rest)) => format!("data.{rest}"),
         Some(_) | None => key.to_owned(),
@@ -209,6 +218,7 @@ impl WeightsSource {
             return self.judge(found, what, allowed, self.assumptions(now));
         };
         let mut remarks = self.judge(recorded.differences(now, what), what, allowed, Vec::new())?;
+        remarks.differences.extend(recorded.other_images(now, what));
         remarks.assumed.extend(recorded.unknown_split(now, what));
         if recorded.images.is_none() && matches!(what, Use::Evaluate { .. } | Use::Predict) {
             remarks.assumed.push(format!("{}, as none is recorded", normalization(now)));

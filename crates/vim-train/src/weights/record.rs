@@ -6,7 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 use vim_data::{
-    AugmentPreset, DataConfig, DatasetKind, DenseRecipe, HoldOut, Normalize, Recipe, Splits,
+    AugmentPreset, DataConfig, DatasetKind, DenseRecipe, Exif, HoldOut, Normalize, Recipe, Split,
+    Splits,
 };
 use vim_dense::SegmenterConfig;
 use vim_dense::detection::DetectorConfig;
@@ -55,6 +56,9 @@ pub struct RecordedImages {
     /// `augment.eval_crop_ratio`, where images have one size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_crop_ratio: Option<f64>,
+    /// `data.exif`, where images with one class each are turned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exif: Option<Exif>,
     /// `[pairs]`, where they have label maps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pairs: Option<DenseRecipe>,
@@ -64,6 +68,7 @@ impl RecordedImages {
     /// Those of the effective `config`.
     fn of(config: &Config) -> Self {
         let statistics = config.data.statistics();
+        let has_classes_alone = config.heads() == (None, None);
         // The decimal number that the f32 was written as.
         let decimal = |value: f32| value.to_string().parse().unwrap_or(f64::from(value));
         Self {
@@ -71,8 +76,8 @@ impl RecordedImages {
             normalize: config.data.normalize,
             mean: statistics.mean.map(decimal),
             std: statistics.std.map(decimal),
-            eval_crop_ratio: (config.heads() == (None, None))
-                .then_some(config.augment.eval_crop_ratio),
+            eval_crop_ratio: has_classes_alone.then_some(config.augment.eval_crop_ratio),
+            exif: config.data.exif.filter(|_| has_classes_alone),
             pairs: config.pairs,
         }
     }
@@ -94,8 +99,17 @@ pub struct RecordedData {
     /// Test images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test_images: Option<usize>,
+    /// Likewise of validation images that are a part of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub val_fingerprint: Option<String>,
+    /// Validation images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub val_images: Option<usize>,
     /// `data.val_fraction`.
     pub val_fraction: f64,
+    /// The share of the training part that is tested; 0 if there is a test part.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub test_fraction: f64,
     /// `data.val_seed`, with every share above 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub val_seed: Option<u64>,
@@ -107,42 +121,60 @@ pub struct RecordedData {
 impl RecordedData {
     /// What `config` says of them, without looking at the images.
     pub fn of_config(config: &DataConfig) -> Self {
-        let DataConfig { val_fraction, val_seed, val_rule, .. } = config.effective();
-        Self { val_fraction, val_seed, val_rule, ..Self::default() }
+        let DataConfig { val_fraction, test_fraction, val_seed, val_rule, .. } = config.effective();
+        let test_fraction = test_fraction.unwrap_or(0.0);
+        Self { val_fraction, test_fraction, val_seed, val_rule, ..Self::default() }
     }
 
     /// The images in `splits`, which `config` has opened.
     pub fn of(config: &DataConfig, splits: &Splits) -> Self {
-        let [train, test] = [&splits.train, &splits.test].map(|split| split.dataset());
+        // Images that are held out are of the training part.
+        let of = |split: &Split| (split.dataset().fingerprint().to_string(), split.dataset().len());
+        let (train_fingerprint, train_images) = of(&splits.train);
+        let test = (splits.test_fraction == 0.0).then(|| of(&splits.test)).unzip();
+        let val = splits.val.as_ref().filter(|_| config.val_fraction == 0.0).map(of).unzip();
         Self {
-            train_fingerprint: Some(train.fingerprint().to_string()),
-            test_fingerprint: Some(test.fingerprint().to_string()),
-            train_images: Some(train.len()),
-            test_images: Some(test.len()),
+            train_fingerprint: Some(train_fingerprint),
+            train_images: Some(train_images),
+            test_fingerprint: test.0,
+            test_images: test.1,
+            val_fingerprint: val.0,
+            val_images: val.1,
+            test_fraction: splits.test_fraction,
             ..Self::of_config(config)
         }
     }
 
     /// What changed from these images to `now`, a text for each part; none where that is not known.
     pub fn changes(&self, now: &Self) -> Vec<String> {
-        let part = |name, before: (&Option<String>, Option<usize>), now: (&Option<String>, _)| {
-            let (Some(old), Some(new)) = (before.0, now.0) else { return None };
-            let count = |images: Option<usize>| images.unwrap_or_default();
-            let (was, is) = (count(before.1), count(now.1));
-            (old != new).then(|| match was == is {
-                false => format!("{was} {name} images were recorded, now there are {is}"),
-                true => format!(
-                    "of the {is} {name} images, names, order or classes are no longer those recorded"
-                ),
-            })
-        };
-        let of = |data: &Self| (data.train_images, data.test_images);
-        let ((train, test), (new_train, new_test)) = (of(self), of(now));
-        let train =
-            part("training", (&self.train_fingerprint, train), (&now.train_fingerprint, new_train));
-        let test = part("test", (&self.test_fingerprint, test), (&now.test_fingerprint, new_test));
-        [train, test].into_iter().flatten().collect()
+        PARTS.iter().filter_map(|part| self.change(now, part)).collect()
     }
+
+    /// What changed of a part, `"training"`, `"validation"` or `"test"`.
+    pub fn change(&self, now: &Self, part: &str) -> Option<String> {
+        let of = |data: &Self| match part {
+            "training" => Some((data.train_fingerprint.clone()?, data.train_images)),
+            "validation" => Some((data.val_fingerprint.clone()?, data.val_images)),
+            _ => Some((data.test_fingerprint.clone()?, data.test_images)),
+        };
+        let ((old, was), (new, is)) = (of(self)?, of(now)?);
+        let (was, is) = (was.unwrap_or_default(), is.unwrap_or_default());
+        (old != new).then(|| match was == is {
+            false => format!("{was} {part} images were recorded, now there are {is}"),
+            true => format!(
+                "of the {is} {part} images, names, order or classes are no longer those recorded"
+            ),
+        })
+    }
+}
+
+/// The parts of a dataset, as messages call them.
+const PARTS: [&str; 3] = ["training", "validation", "test"];
+
+/// Whether a share is none.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+fn is_zero(share: &f64) -> bool {
+    *share == 0.0
 }
 
 impl Recorded {
@@ -182,13 +214,13 @@ impl Recorded {
     /// A configuration that shows images to the model as its run did, if they are recorded and
     /// all of it is valid.
     pub fn config(&self) -> Option<Config> {
-        let RecordedImages { dataset, normalize, pairs, eval_crop_ratio, .. } = self.images?;
+        let RecordedImages { dataset, normalize, exif, pairs, eval_crop_ratio, .. } = self.images?;
         let none = Recipe::preset(AugmentPreset::None);
         let ratio = eval_crop_ratio.unwrap_or(none.eval_crop_ratio);
         let config = Config {
             model: self.vim(),
             ssm: self.ssm,
-            data: DataConfig { dataset, normalize, ..DataConfig::default() },
+            data: DataConfig { dataset, normalize, exif, ..DataConfig::default() },
             // Other tasks allow no other one, and only training has one.
             augment: Recipe { eval_crop_ratio: ratio, ..none },
             pairs,

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use vim_model::{ClassToken, LoadOptions, LoadReport, Resize, infer};
 use vim_run::checkpoint::{Checkpoint, PROVENANCE, Selection, Weights, best_step, select};
-use vim_run::checkpoints_in;
+use vim_run::{checkpoints_in, finished};
 use vim_torch::{Checkpoint as Arrays, Format, Item, ReadError, Section, read_checkpoint};
 
 use crate::config::Config;
@@ -67,7 +67,7 @@ impl WeightsSource {
     ///
     /// `section` selects the weights or their moving average. `None` means the better of the two
     /// for a run's best checkpoint, and the weights otherwise. A run without a best checkpoint
-    /// gives its last one, and a note.
+    /// gives its last one, and a note unless that is the run's result.
     pub fn open(place: &Place, section: Option<Section>) -> Result<Self, Error> {
         match place {
             Place::File(path) => Self::open_file(path, section.unwrap_or_default()),
@@ -89,7 +89,9 @@ impl WeightsSource {
             Some(Weights::Ema) => Section::Ema,
             Some(Weights::Model) | None => Section::Model,
         });
-        let note = lacks_best.then(|| {
+        // Of a finished run whose images chose none, the last is the result.
+        let is_result = || checkpoint.state.best.is_none() && matches!(finished(run), Ok(Some(_)));
+        let note = (lacks_best && !is_result()).then(|| {
             format!(
                 "{} has no best checkpoint, as no held-out images have chosen one (data.val_fraction): \
                  this is the last, of step {}",

@@ -92,8 +92,9 @@ fn planning_again_writes_what_differs_alone() {
 #[test]
 fn one_summary_is_written_by_several_at_once() {
     let study = Study::new();
-    assert_code(&study.of_file("plan", &[]), 0);
+    assert_code(&study.of_file("run", &["-j", "2"]), 0);
     let alone = study.of_folder("summarize", &[]);
+    let written = study.read("summary.csv");
     let command = || {
         let mut command = study.command(&["summarize"]);
         command.arg(study.folder());
@@ -102,6 +103,7 @@ fn one_summary_is_written_by_several_at_once() {
     for output in all_at_once((0..4).map(|_| command())) {
         assert_eq!(output.status.code(), alone.status.code(), "{}", stderr(&output));
         assert!(!stderr(&output).contains("cannot write"), "{}", stderr(&output));
+        assert_eq!(study.read("summary.csv"), written);
     }
     assert!(names(&study.folder()).iter().all(|name| !name.starts_with(".tmp-")));
 }
@@ -164,7 +166,11 @@ fn a_second_start_is_refused_soon() {
     while !has_begun() && begin.elapsed() < Duration::from_secs(60) {
         sleep(Duration::from_millis(1));
     }
+    let asked = Instant::now();
     let output = bench.train("x", &[&slow[..2], &["--resume", "auto"]].concat());
+    let waited = asked.elapsed();
     assert_says(&output, 73, &["is in use by process ", "end it (kill "]);
+    // One that was killed is waited for 30 s.
+    assert!(waited < Duration::from_secs(25), "{waited:?}");
     assert_code(&end_of(child), 0);
 }

@@ -147,7 +147,8 @@ fn every_command_has_examples_of_itself() {
         1 + below.map(|below| check(below, &format!("{path} {}", below.get_name()))).sum::<usize>()
     }
     let program = vim_train::cli::Cli::command();
-    let all = program.get_subcommands().map(|c| check(c, &format!("vim-train {}", c.get_name())));
+    let shown = program.get_subcommands().filter(|command| !command.is_hide_set());
+    let all = shown.map(|c| check(c, &format!("vim-train {}", c.get_name())));
     assert!(all.sum::<usize>() > 40);
 }
 
@@ -236,12 +237,15 @@ fn flops_of_a_file_and_of_what_cannot_be_counted() {
 fn what_a_command_reads_is_not_its_output() {
     let script = "python main.py --model vim_tiny\n";
     let files = folder(&[("x.sh", script), ("a.csv", "a"), ("b.csv", "b"), ("x.toml", "")]);
+    std::fs::write(files.path().join("y.toml"), "extends = \"x.toml\"").unwrap();
     std::os::unix::fs::symlink("x.toml", files.path().join("link.json")).unwrap();
     for args in [
         &["config", "migrate", "x.sh", "-o", "x.sh", "--force"][..],
         &["config", "migrate", "x.sh", "-o", "./x.sh", "--force"],
         &["eval", "compare", "a.csv", "b.csv", "--images", "b.csv", "--force"],
         &["bench", "x.toml", "-o", "link.json", "--force"],
+        &["bench", "y.toml", "-o", "link.json", "--force"],
+        &["bench", "y.toml", "-o", "x.toml", "--force"],
     ] {
         let said = vim_train(args).current_dir(files.path()).output().unwrap();
         assert_says(&said, 73, &["is read by this command"]);

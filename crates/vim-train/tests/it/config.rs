@@ -6,7 +6,8 @@ use vim_data::HoldOut;
 use vim_train::config::Interval;
 use vim_train::config::{Config, ConfigError, Origin};
 
-use crate::support::folder;
+use crate::layers::vim_train;
+use crate::support::{folder, stderr, stdout};
 
 /// Loads `text` from a file `x.toml` with `sets` over it.
 fn load(text: &str, sets: &[&str]) -> Result<Config, ConfigError> {
@@ -29,7 +30,7 @@ fn mistakes_in_a_file() {
         ("[data]\nwrokers = 3", "x.toml:2:1: data.wrokers: unknown key, did you mean `workers`?"),
         (
             "[data]\nwrokers = 3",
-            "(known: bad_test, bad_train, classes, dataset, index_cache, normalize, path,",
+            "(known: bad_test, bad_train, classes, dataset, exif, image_suffix, images,",
         ),
         ("[dtaa]", "x.toml:1:2: dtaa: unknown key, did you mean `data`?"),
         ("data.shapes.trian = 1", "data.shapes.trian: unknown key, did you mean `train`?"),
@@ -56,11 +57,11 @@ fn mistakes_in_a_file() {
         // Kinds.
         (
             "[train]\nbatch_size = \"128\"",
-            "x.toml:2:14: train.batch_size: invalid type: string \"128\", expected an integer, 0 or more",
+            "x.toml:2:14: train.batch_size: invalid value: string \"128\", expected a number of images",
         ),
         (
             "[train]\nbatch_size = -1",
-            "train.batch_size: invalid value: integer `-1`, expected an integer, 0 or more",
+            "train.batch_size: invalid value: integer `-1`, expected a number of images",
         ),
         ("[train]\nepochs = 1.5", "train.epochs: invalid type: floating point `1.5`"),
         ("[optim]\nlr = \"big\"", "optim.lr: invalid type: string \"big\", expected a number"),
@@ -173,13 +174,13 @@ fn mistakes_in_a_file() {
         ),
         (
             "[data]\nval_rule = \"rounded\"",
-            "x.toml:2:12: data.val_rule: rounded is out of range: expected left out: it has no",
+            "x.toml:2:12: data.val_rule: \"rounded\" is out of range: expected left out: it has no",
         ),
         ("[data]\nval_rule = \"each\"", "data.val_rule: unknown value `each`"),
         // The version.
         (
             "version = 0",
-            "x.toml:1:11: version: 0 is unknown, this vim-train reads versions 1 to 2: use the",
+            "x.toml:1:11: version: 0 is unknown, this vim-train reads versions 1 to 3: use the",
         ),
         // The name.
         (
@@ -198,7 +199,32 @@ fn mistakes_in_a_file() {
 #[test]
 fn a_missing_file_is_named() {
     let error = Config::load(Path::new("no/such.toml"), &[]).unwrap_err().to_string();
-    assert!(error.starts_with("no/such.toml: cannot be read: No such file"), "{error}");
+    assert!(error.starts_with("no/such.toml: there is no such file; `vim-train config list`"));
+    let error = Config::load(Path::new("configs/quikstart.toml"), &[]).unwrap_err().to_string();
+    assert!(error.ends_with("did you mean the built-in `quickstart`?"), "{error}");
+    let folder = tempfile::tempdir().unwrap();
+    let error = Config::load(folder.path(), &[]).unwrap_err().to_string();
+    assert!(error.contains("it is a folder") && error.contains("`vim-train new "), "{error}");
+}
+
+#[test]
+fn what_is_built_in_needs_no_file() {
+    let folder = folder(&[("debug", "run.seed = 7\n"), ("quickstart/x.toml", "")]);
+    let seed = |name: &str, note: &str| {
+        let args = ["config", "get", name, "run.seed"];
+        let output = vim_train(folder.path(), &args).output().unwrap();
+        assert_eq!(stderr(&output), note);
+        stdout(&output)
+    };
+    assert_eq!(seed("vim_tiny_ade20k_160k", ""), "0\n", "it extends another one");
+    let note = "note: the file debug is read, not the built-in configuration of that name\n";
+    assert_eq!(seed("debug", note), "7\n");
+    let said = |args: &[&str]| stdout(&vim_train(folder.path(), args).output().unwrap());
+    let shown = said(&["config", "show", "ablation/cifar100", "--origin"]);
+    assert!(shown.contains("# built-in:configs/ablation/cifar100.toml:"), "{shown}");
+    assert!(shown.contains("# built-in:configs/ablation/../vim_tiny_cifar100.toml:"), "{shown}");
+    let listed = said(&["config", "list"]);
+    assert!(listed.lines().any(|line| line.starts_with("ablation/shapes  ")), "{listed}");
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn every_value_has_an_origin() {
     let output = command.env(vim_kernels::KERNEL_VARIABLE, "0").output().unwrap();
     let text = stdout(&output);
     let lines = [
-        "version = 2  # default",
+        "version = 3  # default",
         "lr = 0.01  # base.toml:3",
         "workers = 4  # fir.toml:3",
         "prefetch = 3  # --set",
@@ -65,7 +65,7 @@ fn every_value_has_an_origin() {
 fn what_an_older_version_meant_has_it_for_an_origin() {
     let files = folder(&[("x.toml", "version = 1\n[run]\nseed = 3\n[data]\nval_fraction = 0.1\n")]);
     let lines = [
-        "version = 2  # version 1",
+        "version = 3  # version 1",
         "seed = 3  # x.toml:3",
         "patch_init = \"truncated\"  # version 1",
         "val_fraction = 0.1  # x.toml:5",

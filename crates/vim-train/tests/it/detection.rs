@@ -125,7 +125,7 @@ fn scores_files_and_pictures_come_out() {
     // Enlarged six times.
     assert_eq!(bytes[16..24], [0, 0, 1, 32, 0, 0, 1, 32]);
     let text = predict(&["--least", "1.0"]);
-    assert_parts(&stdout(&text), &["a.png\n  nothing"]);
+    assert_parts(&stdout(&text), &["a.png\n  nothing of 100 % or more; the surest: "]);
     assert_says(&predict(&["--drawn", &pictures]), 73, &["a_objects.png"]);
     assert_says(&predict(&["--maps", &pictures]), 2, &["--maps", "detection"]);
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use burn::tensor::{Device, Tensor, TensorData};
 use npyz::{Deserialize, NpyFile};
 use serde_json::{Value, json};
-use vim_data::read_picture;
+use vim_data::{Exif, read_picture};
 use vim_model::{LoadOptions, Vim};
 use vim_train::weights::place::Place;
 use vim_train::weights::source::WeightsSource;
@@ -77,7 +77,7 @@ fn library(bench: &Bench, pets: &Path) -> (Vim, Tensor<4>) {
     let by = source.run.unwrap().data.statistics();
     let mut values = Vec::new();
     for (name, _) in IMAGES {
-        let pixels = read_picture(&pets.join(name), [32, 32]).unwrap();
+        let pixels = read_picture(&pets.join(name), [32, 32], Exif::Ignore).unwrap();
         for channel in 0..3 {
             let (mean, std) = (by.mean[channel], by.std[channel]);
             let plane = pixels.iter().skip(channel).step_by(3);

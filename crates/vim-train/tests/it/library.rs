@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use vim_data::{Normalize, PictureError, Pixels, read_whole_picture};
+use vim_data::{Exif, Normalize, PictureError, Pixels, read_whole_picture};
 use vim_train::config::Config;
 use vim_train::task::classification::predict::Guesses;
 use vim_train::vim_model::{ClassToken, Discretization};
@@ -78,7 +78,7 @@ fn whatever_is_loaded_answers_as_predict_does() {
         assert_eq!(classifier.model.config().discretization, Discretization::Bilinear);
 
         // Pixels in memory, and tensors, say the same.
-        let pixels = read_whole_picture(picture.as_ref()).unwrap();
+        let pixels = read_whole_picture(picture.as_ref(), Exif::Ignore).unwrap();
         assert_eq!(classifier.classify_pixels(&pixels).unwrap(), guesses);
         let images = classifier.images(&[pixels.clone(), pixels]).unwrap();
         assert_eq!(images.dims(), [2, 3, 32, 32]);
@@ -189,7 +189,8 @@ fn a_segmenter_has_the_classes_of_the_map() {
         let seen = segmenter.segment(&picture).unwrap();
         assert_eq!(seen.size, [48, 48]);
         // Of grey, whose classes are numbered from 1.
-        let map = read_whole_picture(format!("{folder}/picture.png").as_ref()).unwrap();
+        let map =
+            read_whole_picture(format!("{folder}/picture.png").as_ref(), Exif::Ignore).unwrap();
         let map: Vec<u8> = map.data.iter().step_by(3).map(|grey| grey - 1).collect();
         assert_eq!(seen.labels, map, "{name}");
         assert_eq!(as_json(&segmenter.shares(&seen.labels, 12)), said["classes"], "{name}");

@@ -193,7 +193,7 @@ fn a_sweep_is_finished_under_its_ids() {
     let refused = [
         "data.val_seed (planned not set, now 0)",
         "model.patch_init (planned not set, now \"timm\")",
-        "the plan is of version 1, and the file of version 2: write `version = 1` in study.toml",
+        "the plan is of version 1, and the file of version 3: write `version = 1` in study.toml",
         "--fresh",
     ];
     assert_says(&old.run(&command), 78, &refused);
@@ -211,7 +211,7 @@ fn a_sweep_is_finished_under_its_ids() {
     assert_eq!(old.read(plan), planned);
     let frozen = old.read("runs/study/configs/340312bafd.toml");
     let meant =
-        ["version = 2", "val_seed = 2", "val_rule = \"rounded\"", "patch_init = \"truncated\""];
+        ["version = 3", "val_seed = 2", "val_rule = \"rounded\"", "patch_init = \"truncated\""];
     for line in meant {
         assert!(frozen.lines().any(|found| found == line), "{line} is not in\n{frozen}");
     }

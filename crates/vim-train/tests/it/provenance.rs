@@ -28,7 +28,7 @@ fn config_with(bench: &Bench, key: &str, value: &str) -> String {
     let base = fs::canonicalize(repository("configs/debug.toml")).unwrap();
     let (section, name) = key.split_once('.').unwrap();
     let value = value.parse::<f64>().map_or(format!("{value:?}"), |_| value.to_owned());
-    let text = format!("version = 2\nextends = {base:?}\n[{section}]\n{name} = {value}\n");
+    let text = format!("version = 3\nextends = {base:?}\n[{section}]\n{name} = {value}\n");
     fs::write(&path, text).unwrap();
     path.display().to_string()
 }
@@ -175,7 +175,7 @@ fn a_record_says_nothing_of_place_and_time_and_its_keys_are_sorted() {
 }
 
 /// Classes of one colour each, `count` images of 32 pixels of each part.
-fn photos(at: &Path, classes: &[(&str, [u8; 3])], counts: [usize; 2]) {
+pub(crate) fn photos(at: &Path, classes: &[(&str, [u8; 3])], counts: [usize; 2]) {
     for (part, count) in ["train", "val"].into_iter().zip(counts) {
         for (name, colour) in classes {
             let folder = at.join(part).join(name);
@@ -191,12 +191,12 @@ fn photos(at: &Path, classes: &[(&str, [u8; 3])], counts: [usize; 2]) {
     }
 }
 
-const RED: [u8; 3] = [200, 20, 20];
-const GREEN: [u8; 3] = [20, 200, 20];
+pub(crate) const RED: [u8; 3] = [200, 20, 20];
+pub(crate) const GREEN: [u8; 3] = [20, 200, 20];
 const BLUE: [u8; 3] = [20, 20, 200];
 
 /// Settings that train on class folders.
-fn of_folder(data: &Path) -> Vec<String> {
+pub(crate) fn of_folder(data: &Path) -> Vec<String> {
     [
         "data.dataset=folder".to_owned(),
         format!("data.path={}", data.display()),

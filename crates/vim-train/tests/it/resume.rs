@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::support::{
-    Bench, assert_code, assert_parts, assert_says, json_lines, send, set, stderr,
+    Bench, assert_code, assert_parts, assert_says, json_lines, send, set, stderr, stdout,
 };
 
 /// Slow enough to be hit at a step: one thread, and a wider model.
@@ -60,6 +60,30 @@ fn killed_at_random_it_leaves_the_same_bytes() {
         assert!(attempt < 60, "it never gets anywhere");
     }
     assert_same(&bench, "killed");
+}
+
+#[test]
+fn a_finished_run_is_lengthened_by_another() {
+    let bench = Bench::new();
+    let output = bench.train("a", &["--set", "train.epochs=1"]);
+    assert_code(&output, 0);
+    let (line, summary) = (stdout(&output), stderr(&output));
+    assert!(line.starts_with("test top-1 ") && !summary.contains("test top-1"), "{summary}");
+    let longer = ["--set", "train.epochs=2", "--resume", "auto"];
+    let init = format!("train.init={}", bench.folder("a").display());
+    let advice = format!("begin another run by --set run.name=a-longer --set {init} (");
+    let said = bench.train("a", &longer);
+    assert_says(&said, 78, &["train.epochs (recorded 1, now 2); it is finished", &advice]);
+    assert_code(&bench.train("a-longer", &[&longer[..], &["--set", &init]].concat()), 0);
+
+    // Of a run that is not finished, or that shall be shorter, the keys are restored.
+    let paused = ["--set", "train.epochs=2", "--steps", "1"];
+    assert_code(&bench.train("b", &paused), 0);
+    for (name, epochs) in [("a", "train.epochs=0"), ("b", "train.epochs=3")] {
+        let output = bench.train(name, &["--set", epochs, "--resume", "auto"]);
+        assert_code(&output, 78);
+        assert!(!stderr(&output).contains("it is finished"), "{}", stderr(&output));
+    }
 }
 
 #[test]

@@ -243,7 +243,7 @@ fn compare_names_what_differs_and_draws_the_curves() {
         assert_eq!(stderr(&output).contains("convert it"), name == "x.png");
         assert!(!Path::new(name).exists());
     }
-    assert_code(&runs(&["compare", "a", "--root", &root]), 2);
+    assert_code(&runs(&["compare", "--root", &root]), 2);
 
     let compared = document(&["compare", "a", "sub/b", "--root", &root]);
     assert_eq!(compared["differences"]["model.discretization"], json!(["zoh", "foh"]));

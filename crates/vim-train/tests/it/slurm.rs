@@ -237,6 +237,11 @@ fn what_cannot_be_submitted_is_one_line() {
         assert_says(&output, 78, &[line]);
         assert_eq!(stderr(&output).matches("error: ").count(), 1);
     }
+    let huge = bench.folder("huge.toml");
+    std::fs::create_dir_all(huge.parent().unwrap()).unwrap();
+    std::fs::File::create(&huge).unwrap().set_len(8 << 20).unwrap();
+    let output = slurm(&bench, "script", &set(&[&format!("slurm.site={}", huge.display())]));
+    assert_says(&output, 65, &["cannot read ", "huge.toml: it is larger than 4 MiB"]);
     let mut logs = vim_train(&["slurm", "logs", "nothing", "--root"]);
     let output = logs.arg(bench.folder("")).output().unwrap();
     assert_says(&output, 65, &["nothing is neither the folder nor the name"]);
@@ -386,6 +391,11 @@ fn a_job_that_failed_before_its_run_began_says_why() {
     let why = "devices.backend: this build has no cuda";
     assert_eq!(stderr(&asked(&["slurm", "status"])), format!("early: {why}\n"));
     assert_eq!(parsed(&asked(&["slurm", "status", "early", "--json"]))[0]["error"], why);
+    // Its configuration stands for it.
+    let file = bench.folder("early.toml");
+    write(&file, format!("[run]\nname = \"early\"\nroot = {root:?}\n"));
+    let by_file = asked(&["slurm", "status", file.to_str().unwrap(), "--json"]);
+    assert_eq!(parsed(&by_file)[0]["error"], why);
     // The run is listed by its name, and what is in its folder is no run.
     let list = parsed(&vim_train(&["runs", "list", &root, "--json"]).output().unwrap());
     let names: Vec<&str> =

@@ -162,7 +162,13 @@ fn an_interrupt_that_a_wrapper_relays_is_one() {
     send(&child, Signal::INT);
     sleep(Duration::from_millis(100));
     send(&child, Signal::INT);
-    assert_says(&child.wait_with_output().unwrap(), 130, &["stopped by SIGINT"]);
+    let output = child.wait_with_output().unwrap();
+    let words = "Ctrl-C: saving after this step; once more ends without saving";
+    assert_says(&output, 130, &[words, "outcome      stopped by SIGINT, saved", "--resume auto"]);
+    for said in [words, "go on by the same command"] {
+        assert_eq!(stderr(&output).matches(said).count(), 1, "once: {}", stderr(&output));
+    }
+    assert_parts(&bench.read("relayed", "log.txt"), &[words, "stopped by SIGINT, saved"]);
     assert_eq!(read_json(bench.folder("relayed").join("exit.json"))["reason"], "interrupted");
     let output = bench.train("relayed", &args(&[&set(&sets)[..], &["--resume", "must"]].concat()));
     assert_says(&output, 0, &["resumed at step"]);

@@ -214,7 +214,7 @@ fn a_sweep_that_is_stopped_goes_on() {
     let longer = ["train.epochs=12", "model.d_model=64"];
     let start = || {
         let mut command = study.command(&["run", "-j", "2"]);
-        command.arg(study.file()).args(set(&longer)).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg(study.file()).args(set(&longer)).stdout(Stdio::null()).stderr(Stdio::piped());
         command.spawn().unwrap()
     };
     let has_begun = |name: &str| {
@@ -222,10 +222,17 @@ fn a_sweep_that_is_stopped_goes_on() {
         fs::metadata(file).is_ok_and(|file| file.len() > 0)
     };
     // SIGTERM is passed on, and the runs at work save.
-    let mut child = start();
+    let child = start();
     wait_until("the first run", || has_begun("zoh-s0") || has_begun("zoh-s1"));
     send(&child, Signal::TERM);
-    assert_eq!(child.wait().unwrap().code(), Some(75));
+    let ended = child.wait_with_output().unwrap();
+    // What the runs reached, not how long this process ran.
+    assert_says(
+        &ended,
+        75,
+        &["SIGTERM: 2 runs to save after this step", "stopped: saved at step "],
+    );
+    assert!(!stderr(&ended).contains("stopped after"), "{}", stderr(&ended));
     let states = study.states();
     assert!(states.contains(&"interrupted".into()) && !states.contains(&"running".into()));
     assert!(states.contains(&"missing".into()), "{states:?}");
@@ -237,7 +244,7 @@ fn a_sweep_that_is_stopped_goes_on() {
     wait_until("the end of its runs", || !study.states().contains(&"running".into()));
     // One that was only starting when its runner died may hold its folder a moment longer, and is
     // waited for.
-    assert_eq!(start().wait().unwrap().code(), Some(0));
+    assert_says(&start().wait_with_output().unwrap(), 0, &["run left"]);
     assert_eq!(study.states(), ["finished"; 4]);
     for (name, method, seed) in [("zoh-s0", "zoh", 0), ("rk4-s1", "rk4", 1)] {
         let (method, seed) = (format!("model.discretization={method}"), format!("run.seed={seed}"));

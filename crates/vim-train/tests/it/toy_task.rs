@@ -231,6 +231,7 @@ fn run(root: &Path, name: &str, steps: Option<u64>) {
         steps,
         fresh: false,
         dry_run: false,
+        time: false,
         json: false,
         nodes: None,
         node: None,

@@ -245,6 +245,10 @@ fn on_photographs(bench: &Bench) -> Vec<String> {
     set(&sets).into_iter().map(str::to_owned).collect()
 }
 
+fn init_of(weights: &Path) -> String {
+    format!("train.init={}", weights.display())
+}
+
 #[test]
 fn an_exported_rectangle_is_what_the_run_is() {
     let bench = Bench::new();
@@ -278,13 +282,18 @@ fn an_exported_rectangle_is_what_the_run_is() {
             assert_eq!((stdout(&output), stderr(&output)), (of_run.clone(), String::new()));
         }
         // In a square of as many patches the positions are others.
-        let init = format!("train.init={}", file.display());
-        train(extension, &[&init, "model.image_size=48"]);
+        train(extension, &[&init_of(&file), "model.image_size=48"]);
         let resized = "positions resized from 4 x 9 to 6 x 6 patches (middle_aware)";
         assert_parts(&bench.read(extension, "log.txt"), &[resized]);
+        let init = read_json(bench.folder(extension).join("init.json"));
+        assert!(init["notes"].as_array().unwrap().contains(&resized.into()), "{init}");
+        let init = init_of(&file);
+        let more = set(&[&init, "model.image_size=48"]);
+        let own: Vec<&str> = sets.iter().map(String::as_str).collect();
+        let planned = bench.train("planned", &[&own[..], &more, &["--dry-run"]].concat());
+        assert_parts(&stdout(&planned), &["init ", &format!("init: {resized}")]);
     }
-    let init = format!("train.init={}", bench.folder("a").display());
-    train("turned", &[&init, "model.image_size=[72,32]"]);
+    train("turned", &[&init_of(&bench.folder("a")), "model.image_size=[72,32]"]);
     let resized = "positions resized from 4 x 9 to 9 x 4 patches (middle_aware)";
     assert_parts(&bench.read("turned", "log.txt"), &[resized]);
 

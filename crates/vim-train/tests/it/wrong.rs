@@ -6,8 +6,6 @@ use std::os::unix::fs::PermissionsExt;
 
 use vim_train::task::Task;
 use vim_train::task::classification::Classification;
-use vim_train::task::detection::Detection;
-use vim_train::task::segmentation::Segmentation;
 
 use crate::layers::vim_train;
 use crate::support::{folder, path_from, repository, stderr, stdout};
@@ -110,7 +108,7 @@ const WRONG: &[Row] = &[
     (
         &[("x.toml", "[data]\npath = \"${NOWHERE}/cifar\"\n")],
         SHOW,
-        "error: x.toml:2:8: data.path: the environment variable `NOWHERE` is not set: export it, or write a default, as in ${NOWHERE:-/some/folder}
+        "error: x.toml:2:8: data.path: the environment variable `NOWHERE` is not set: export it, or write a default, as in ${NOWHERE:-/some/folder}; a `$` itself is written `$$`
   |
 2 | path = \"${NOWHERE}/cifar\"
   |        ^^^^^^^^^^^^^^^^^^
@@ -131,11 +129,11 @@ const WRONG: &[Row] = &[
 ",
     ),
     (
-        &[("x.toml", "version = 3\n[new_section]\nkey = 1\n")],
+        &[("x.toml", "version = 4\n[new_section]\nkey = 1\n")],
         SHOW,
-        "error: x.toml:1:11: version: 3 is unknown, this vim-train reads versions 1 to 2: use the vim-train that the file was written for, or correct the number
+        "error: x.toml:1:11: version: 4 is unknown, this vim-train reads versions 1 to 3: use the vim-train that the file was written for, or correct the number
   |
-1 | version = 3
+1 | version = 4
   |           ^
 ",
     ),
@@ -334,10 +332,9 @@ fn known(prefix: &str) -> String {
     Vec::from_iter(keys).join(", ")
 }
 
-/// The scores of all tasks, in every place that they are recorded in, the loss behind them.
+/// The scores of the runs' task, in every place that they are recorded in, the loss behind them.
 fn scores() -> String {
-    let tasks = [Classification::SCORES, Segmentation::SCORES, Detection::SCORES].concat();
-    let own = tasks.iter().map(|kind| kind.name).filter(|name| *name != "loss");
+    let own = Classification::SCORES.iter().map(|kind| kind.name).filter(|name| *name != "loss");
     let names: Vec<&str> = own.chain(["loss"]).collect();
     let of = |place: &str| Vec::from_iter(names.iter().map(|name| format!("{place}/{name}")));
     let mut places: Vec<String> = ["val", "val/ema", "test"].map(of).concat();

@@ -33,7 +33,9 @@ pub(super) static SOURCE: Source = Source {
     label_maps: Some(|config, _| {
         parts(config, |shapes| Scenes::new(shapes, config.shapes.background))
     }),
-    objects: Some(|config, _| parts(config, ShapeObjects::new)),
+    objects: Some(|config, _| {
+        parts(config, |shapes| ShapeObjects::new(shapes, config.masks != Some(false)))
+    }),
 };
 
 /// Texture varies fastest: `label = 3 · shape + texture`.

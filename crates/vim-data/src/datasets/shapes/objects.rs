@@ -24,14 +24,17 @@ const SIDE: usize = 3;
 pub(super) struct ShapeObjects {
     shapes: Shapes,
     object_classes: ObjectClasses,
+    /// Whether objects have masks, and not boxes alone.
+    masks: bool,
 }
 
 impl ShapeObjects {
-    /// The objects in place of the images of `shapes`.
-    pub(super) fn new(shapes: Shapes) -> Self {
+    /// The objects in place of the images of `shapes`, with or without `masks`.
+    pub(super) fn new(shapes: Shapes, masks: bool) -> Self {
         let ClassList { colours, .. } = ClassList::of_names(shapes.class_names.clone());
         let categories = (1..=shapes.class_names.len() as u64).map(Some).collect();
-        Self { shapes, object_classes: ObjectClasses { categories, colours } }
+        let object_classes = ObjectClasses { categories, colours, federated: false };
+        Self { shapes, object_classes, masks }
     }
 
     /// Draws the image into `pixels`, `[size, size, 3]`; returns its objects.
@@ -58,7 +61,7 @@ impl ShapeObjects {
             let runs = encode(&mask, size as u32, size as u32);
             let runs = runs.expect("invariant: an image has fewer than 2³² pixels");
             let bbox = to_bbox(&runs);
-            let mask = Mask::Runs(runs);
+            let mask = self.masks.then_some(Mask::Runs(runs));
             (area > 0).then_some(Object {
                 id: 0,
                 class,

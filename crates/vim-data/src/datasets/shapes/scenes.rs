@@ -1,11 +1,13 @@
 //! `shapes` with label maps: several figures in an image, each over those before.
 
+use std::collections::BTreeMap;
+
 use rand_chacha::ChaCha8Rng;
 
 use super::scene::Scene;
 use super::{Shapes, ShapesBackground};
-use crate::dataset::{Class, Dataset, Encoding, Fingerprint, LabelMaps, Sample};
-use crate::dense::{ClassList, LabelRule};
+use crate::dataset::{Class, Dataset, Encoding, Fingerprint, Sample};
+use crate::dense::{ClassList, LabelMaps, LabelRule};
 use crate::error::DataError;
 use crate::rng::{self, below, uniform};
 use crate::statistics::Statistics;
@@ -28,8 +30,9 @@ impl Scenes {
         };
         let named_background = named.map(str::to_owned);
         let names = named_background.into_iter().chain(shapes.class_names.iter().cloned());
-        let ClassList { names, colours } = ClassList::of_names(names.collect());
-        let maps = LabelMaps { rule: LabelRule::new(named.is_none()), colours };
+        let ClassList { names, colours, .. } = ClassList::of_names(names.collect());
+        let rule = LabelRule::new(named.is_none());
+        let maps = LabelMaps { rule, colours, by_colour: BTreeMap::new() };
         Self { shapes, class_names: names, maps }
     }
 

@@ -26,17 +26,48 @@ const CLASSES: u32 = 1 << 20;
 struct Members {
     /// Each with the number of its archive.
     images: Vec<(u32, Member)>,
-    /// WebDataset's `.cls` files: the archive, the name, and the class unless it is none.
-    classes: Vec<(u32, String, Option<u32>)>,
+    /// WebDataset's `.cls` files: the archive, the name, and the class.
+    classes: Vec<(u32, String, Cls)>,
     skipped: Skipped,
 }
+
+/// The class in a `.cls` file.
+enum Cls {
+    Number(u32),
+    Name(String),
+}
+
+impl Cls {
+    /// The class that `text` says; `None` if it says none.
+    fn of(text: &str) -> Option<Self> {
+        let text = text.trim();
+        if let Ok(number) = text.parse() {
+            return (number < CLASSES).then_some(Self::Number(number));
+        }
+        // What is another number, such as -1 or 1.0, is no name.
+        let is_number = text.parse::<f64>().is_ok() && text.contains(|c: char| c.is_ascii_digit());
+        let is_name = !is_number && !text.is_empty() && !text.contains(char::is_control);
+        (is_name && text.len() < NAME).then(|| Self::Name(text.to_owned()))
+    }
+
+    fn number(&self) -> u32 {
+        if let Self::Number(number) = self { *number } else { 0 }
+    }
+
+    fn name(&self) -> &str {
+        if let Self::Name(name) = self { name } else { "" }
+    }
+}
+
+/// Bytes of a `.cls` file that are read: longer than the name of any class.
+const NAME: usize = 256;
 
 /// Finds the images of archives that belong together, by their headers.
 pub(crate) fn index(archives: &[PathBuf], list: Option<&List>) -> Result<Index, DataError> {
     // Each archive on its own, in parallel.
     let numbered = archives.par_iter().enumerate();
     let each: Result<Vec<Members>, DataError> =
-        numbered.map(|(number, path)| members(number as u32, path)).collect();
+        numbered.map(|(number, path)| members(number as u32, path, list.is_none())).collect();
     let mut all = Members::default();
     for one in each? {
         all.images.extend(one.images);
@@ -45,10 +76,12 @@ pub(crate) fn index(archives: &[PathBuf], list: Option<&List>) -> Result<Index, 
     }
     let Members { images, classes, skipped } = all;
     if images.is_empty() {
-        return Err(SourceError::Empty(archives[0].clone()).into());
+        let found = skipped.describe().unwrap_or_default();
+        return Err(SourceError::Empty { path: archives[0].clone(), found }.into());
     }
     let (labels, notes) = if list.is_none() && !classes.is_empty() {
-        (by_number(archives, &images, &classes)?, vec![])
+        // Texts and the like beside the images are usual.
+        (by_key(archives, &images, &classes)?, skipped.images_alone().note(&archives[0]))
     } else {
         let labels = match list {
             Some(list) => {
@@ -72,23 +105,28 @@ pub(crate) fn files(path: &Path, file: &File) -> Result<Vec<(String, Extent)>, D
     Ok(walk(path, file)?.into_iter().map(place).collect())
 }
 
-fn members(number: u32, path: &Path) -> Result<Members, DataError> {
+/// The images of an archive, and what is in its `.cls` files if `by_key`.
+fn members(number: u32, path: &Path, by_key: bool) -> Result<Members, DataError> {
     let io = DataError::io(path);
     let file = File::open(path).map_err(&io)?;
     let mut found = Members::default();
     for member in walk(path, &file)? {
         if is_image(&member.name) {
             found.images.push((number, member));
-        } else if member.name.ends_with(".cls") {
-            let mut text = [0; 16];
+        } else if by_key && member.name.ends_with(".cls") {
+            let mut text = [0; NAME];
             let length = text.len().min(member.length as usize);
             let text = &mut text[..length];
             file.read_exact_at(text, member.offset).map_err(&io)?;
-            let class =
-                str::from_utf8(without_mark(text)).ok().and_then(|text| text.trim().parse().ok());
-            found.classes.push((number, member.name, class.filter(|&class| class < CLASSES)));
+            let class = str::from_utf8(without_mark(text)).ok().and_then(Cls::of);
+            let class = class.ok_or_else(|| {
+                let shown = text.trim_ascii().escape_ascii().to_string();
+                let text = shown.chars().take(40).collect();
+                SourceError::Cls { file: location(path, &member.name), text, most: CLASSES }
+            })?;
+            found.classes.push((number, member.name, class));
         } else {
-            found.skipped.add(|| location(path, &member.name));
+            found.skipped.add(&member.name, || location(path, &member.name));
         }
     }
     Ok(found)
@@ -145,27 +183,35 @@ fn without_tar(name: &str) -> &str {
     name.strip_suffix(".tar").unwrap_or(name)
 }
 
-/// Gives every image the class of its key, by WebDataset's convention: `KEY.jpg` has its number in
-/// `KEY.cls`.
-fn by_number(
+/// Gives every image the class of its key, by WebDataset's convention: `KEY.jpg` has its number or
+/// its name in `KEY.cls`.
+fn by_key(
     archives: &[PathBuf],
     images: &[(u32, Member)],
-    classes: &[(u32, String, Option<u32>)],
+    classes: &[(u32, String, Cls)],
 ) -> Result<Labelled, DataError> {
-    let none = |container: u32, name: &str| {
-        SourceError::NoClass(location(&archives[container as usize], name))
-    };
-    let mut by_key = HashMap::new();
-    for (container, name, class) in classes {
-        let class = class.ok_or_else(|| none(*container, name))?;
-        by_key.insert((*container, key(name)), class);
-    }
+    let at = |container: u32, name: &str| location(&archives[container as usize], name);
+    let by_key: HashMap<(u32, &str), &Cls> =
+        classes.iter().map(|(container, name, class)| ((*container, key(name)), class)).collect();
     let of = |(container, Member { name, .. }): &(u32, Member)| {
-        by_key.get(&(*container, key(name))).copied().ok_or_else(|| none(*container, name))
+        let class = by_key.get(&(*container, key(name))).copied();
+        class.ok_or_else(|| SourceError::NoClass(at(*container, name)))
     };
-    let labels = images.iter().map(of).collect::<Result<_, _>>()?;
-    let count = by_key.values().max().map_or(0, |largest| largest + 1);
-    Ok(Labelled { classes: (0..count).map(|class| class.to_string()).collect(), labels })
+    let of_images: Vec<&Cls> = images.iter().map(of).collect::<Result<_, _>>()?;
+    let is_number = |(.., class): &&(u32, String, Cls)| matches!(class, Cls::Number(_));
+    let (numbers, names): (Vec<_>, Vec<_>) = classes.iter().partition(is_number);
+    if let (Some((container, number, _)), Some((other, name, class))) =
+        (numbers.first(), names.first())
+    {
+        let (number, name) = (at(*container, number), at(*other, name));
+        return Err(SourceError::ClsMixed { number, name, text: class.name().to_owned() }.into());
+    }
+    if numbers.is_empty() {
+        return Ok(labelled(&of_images.iter().map(|class| class.name()).collect::<Vec<_>>()));
+    }
+    let count = numbers.iter().map(|(.., class)| class.number() + 1).max().unwrap_or(0);
+    let classes = (0..count).map(|class| class.to_string()).collect();
+    Ok(Labelled { classes, labels: of_images.iter().map(|class| class.number()).collect() })
 }
 
 /// A sample's key: the path up to the first dot of the file's name.

@@ -10,7 +10,7 @@ use vim_run::storage::{Disk, replace};
 
 use super::RankStepArgs;
 use crate::args::count;
-use crate::config::{Config, ConfigError, Problem};
+use crate::config::{Config, ConfigError, Problem, config_inputs};
 use crate::device;
 use crate::device::memory::device_memory;
 use crate::error::Error;
@@ -92,12 +92,13 @@ struct Phase {
 /// Measures, as the command that errors and documents call `name`.
 pub(crate) fn run(args: &PhasesArgs, name: &'static str) -> Result<(), Error> {
     if let Some(path) = &args.trace {
-        check_no_input(path, [args.common.config.as_path()])?;
+        let read = config_inputs([&args.common.config]);
+        check_no_input(path, read.iter().map(PathBuf::as_path))?;
         check_free(path, args.common.force)?;
     }
     let config = Config::load(&args.common.config, &args.common.overrides.set)?;
     let batches = match &args.batch[..] {
-        [] => vec![config.train.batch_size],
+        [] => vec![config.train.known_images()?],
         asked => asked.to_vec(),
     };
     if let Some(team) = args.common.rank.team()? {

@@ -2,13 +2,14 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use vim_comm::Comm;
 use vim_model::ImageSize;
 
 use super::{Document, MeasureArgs, Mode, ModeChoice, Row};
-use crate::config::Config;
+use crate::config::{Config, config_inputs};
 use crate::device::memory::{Meter, available, held};
 use crate::device::{self, SelectedDevice, threads};
 use crate::error::{Error, Internal};
@@ -22,7 +23,7 @@ use crate::train::measure::{StepLimits, Subject};
 
 pub(super) fn run(args: &MeasureArgs) -> Result<(), Error> {
     if let Some(output) = &args.output {
-        check_no_input(output, args.config.as_deref())?;
+        check_no_input(output, config_inputs(&args.config).iter().map(PathBuf::as_path))?;
         check_free(output, args.force)?;
     }
     let configs = configs(args)?;

@@ -11,7 +11,7 @@ use vim_comm::LibraryInfo;
 
 use super::{Latency, RankStepArgs, Throughput};
 use crate::args::count;
-use crate::config::{Config, DevicesConfig};
+use crate::config::{Config, DevicesConfig, config_inputs};
 use crate::device::{self, DeviceName};
 use crate::error::Error;
 use crate::output::summary::rate;
@@ -117,7 +117,8 @@ pub(super) fn run(args: &ScalingArgs) -> Result<(), Error> {
         return measure(&team, args, &config);
     }
     if let Some(output) = &args.output {
-        check_no_input(output, [args.common.config.as_path()])?;
+        let read = config_inputs([&args.common.config]);
+        check_no_input(output, read.iter().map(PathBuf::as_path))?;
         check_free(output, args.common.force)?;
     }
     let worlds = ascending(&args.gpus);

@@ -9,7 +9,9 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use crate::args::{DeviceArg, Overrides};
-use crate::config::{Config, Loaded, check_key, dotted_values, in_toml, reference, schema};
+use crate::config::{
+    Config, Loaded, check_key, dotted_values, embedded, in_toml, reference, schema,
+};
 use crate::error::Error;
 use crate::output::{columns, print, print_json};
 use crate::run_folder::recorded_config;
@@ -22,6 +24,7 @@ Examples:
   vim-train config diff configs/debug.toml data/runs/zoh-s0
   vim-train config migrate pt-vim-t.sh -o configs/mine.toml
   vim-train config > configs/mine.toml                all defaults, to start from
+  vim-train config list                               the configurations that are built in
   vim-train config --schema > vim-train.schema.json   for completion in an editor
 
 Without a subcommand it is `config show`. What it prints is itself a configuration file, and is what
@@ -47,6 +50,7 @@ pub(crate) struct ConfigArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     Show(ShowArgs),
+    List(ListArgs),
     Get(GetArgs),
     Diff(DiffArgs),
     Migrate(migrate::MigrateArgs),
@@ -62,6 +66,7 @@ pub(crate) fn run(args: &ConfigArgs) -> Result<(), Error> {
     match &args.command {
         None => show(&args.show),
         Some(ConfigCommand::Show(args)) => show(args),
+        Some(ConfigCommand::List(args)) => list(args),
         Some(ConfigCommand::Get(args)) => get(args),
         Some(ConfigCommand::Diff(args)) => diff(args),
         Some(ConfigCommand::Migrate(args)) => migrate::run(args),
@@ -81,7 +86,7 @@ or `--set`, as which --device counts.";
 #[derive(Debug, Args)]
 #[command(after_help = SHOW_EXAMPLES)]
 pub(crate) struct ShowArgs {
-    /// Configuration file; without one, the defaults are printed.
+    /// Configuration file, or the name of a built-in one; without one, the defaults are printed.
     config: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
@@ -125,6 +130,36 @@ fn show(args: &ShowArgs) -> Result<(), Error> {
             print_json(&entries)
         }
     }
+}
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  vim-train config list
+  vim-train config show quickstart
+  vim-train train quickstart --set model.discretization=bilinear
+
+Any command that takes a configuration file takes such a name; a file of that name comes before it.";
+
+/// List the configurations that are built in, and need no file.
+#[derive(Debug, Args)]
+#[command(after_help = LIST_EXAMPLES)]
+pub(crate) struct ListArgs {
+    /// Print the names as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn list(args: &ListArgs) -> Result<(), Error> {
+    if args.json {
+        return print_json(&embedded().iter().map(|(name, _)| name).collect::<Vec<_>>());
+    }
+    // The first line of each says it, up to the details.
+    let about = |text: &str| {
+        let line = text.lines().next().unwrap_or_default().trim_start_matches("# ");
+        line.split([':', ',', '.']).next().unwrap_or_default().to_owned()
+    };
+    let rows = embedded().iter().map(|(name, text)| vec![(*name).to_owned(), about(text)]);
+    print(&columns(&["name", "what it trains"], rows.collect(), 2))
 }
 
 const GET_EXAMPLES: &str = "\

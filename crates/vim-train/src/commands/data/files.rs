@@ -12,6 +12,7 @@ use vim_data::{
 use vim_run::printable;
 use vim_run::signals::{Interrupted, StopRequest};
 
+use super::labels::labels_text;
 use crate::args::Overrides;
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
@@ -42,24 +43,37 @@ pub(crate) struct ImageArgs {
 pub(crate) enum PartChoice {
     /// All of them.
     #[default]
-    Both,
+    #[value(alias = "both")]
+    All,
     /// The training images.
     Train,
     /// The validation images.
     Val,
+    /// The test images.
+    Test,
 }
 
 impl PartChoice {
     /// The parts chosen, by their names; warnings go to stderr.
-    fn of<D>(self, sources: Sources<D>) -> Named<D> {
-        let Sources { train, val, notes, staging: _ } = sources;
-        for note in notes {
-            eprintln!("note: {note}");
+    ///
+    /// Errors if there are no such images.
+    fn of<D>(self, sources: Sources<D>) -> Result<Named<D>, Error> {
+        for note in &sources.notes {
+            eprintln!("note: {}", printable(note));
         }
-        match self {
-            Self::Both => vec![("train", train), ("val", val)],
-            Self::Train => vec![("train", train)],
-            Self::Val => vec![("val", val)],
+        let wanted = match self {
+            Self::All => None,
+            Self::Train => Some("train"),
+            Self::Val => Some("val"),
+            Self::Test => Some("test"),
+        };
+        let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted == name);
+        let parts: Named<D> = sources.parts().filter(|(name, _)| is_wanted(name)).collect();
+        match (parts.is_empty(), wanted) {
+            (true, Some(name)) => Err(Error::data(format!(
+                "there are no {name} images of their own (data.parts): leave out --part {name}"
+            ))),
+            (_, _) => Ok(parts),
         }
     }
 }
@@ -74,7 +88,7 @@ fn data_of(which: &ImageArgs) -> Result<DataConfig, Error> {
         None => Config::from_defaults(&which.overrides.set)?,
     };
     // Ignore copies on the node-local disk.
-    Ok(DataConfig { stage: Stage::Off, ..config.data })
+    Ok(DataConfig { stage: Stage::Off, ..config.opened_data() })
 }
 
 /// Threads that look at the images of `data`.
@@ -84,12 +98,12 @@ fn workers(which: &ImageArgs, data: &DataConfig) -> usize {
 
 /// The selected parts of a dataset of pairs.
 fn pairs_of(which: &ImageArgs, data: &DataConfig) -> Result<Named<Pairs>, Error> {
-    Ok(which.part.of(open_pairs(data, &EnvPaths::from_env())?))
+    which.part.of(open_pairs(data, &EnvPaths::from_env())?)
 }
 
 /// The selected parts of a dataset with objects.
 fn coco_of(which: &ImageArgs, data: &DataConfig) -> Result<Named<Coco>, Error> {
-    Ok(which.part.of(open_coco(data, &EnvPaths::from_env())?))
+    which.part.of(open_coco(data, &EnvPaths::from_env())?)
 }
 
 /// The selected parts, and the number of threads.
@@ -102,7 +116,7 @@ fn open(which: &ImageArgs) -> Result<(Named<Images>, usize), Error> {
         return Err(ConfigError::range("data.dataset", name, expected).into());
     }
     let sources = open_images(&data, &EnvPaths::from_env())?;
-    Ok((which.part.of(sources), workers(which, &data)))
+    Ok((which.part.of(sources)?, workers(which, &data)))
 }
 
 const SCAN_EXAMPLES: &str = "\
@@ -110,7 +124,8 @@ Examples:
   vim-train data scan configs/vim_tiny_imagenet.toml
   vim-train data scan --set data.dataset=folder --set data.path=~/flowers --part train --json
 
-Reads the beginning of every file, and decodes none. Odd are files that are no image, JPEGs of four
+Reads the beginning of every file, and decodes none but label maps, whose pixels are counted by class,
+once, and those that have changed since. Odd are files that are no image, JPEGs of four
 channels, those whose content is not what their name says, and images that do not fit their label map
 or annotations; the first and the last cannot be used.";
 
@@ -140,7 +155,11 @@ pub(super) fn scan(args: &ImageArgs) -> Result<(), Error> {
     } else if data.dataset.has_pairs() {
         let (workers, mut reports) = (workers(args, &data), BTreeMap::new());
         for (name, pairs) in pairs_of(args, &data)? {
-            let maps = if name == "train" { "train label maps" } else { "val label maps" };
+            let maps = match name {
+                "train" => "train label maps",
+                "val" => "val label maps",
+                _ => "test label maps",
+            };
             let total = vim_data::Dataset::len(&pairs);
             let tasks = [name, maps].map(|name| ImageBar::new(format!("scan {name}"), total));
             let watch = tasks.each_ref().map(|task| move |progress| task.show(progress));
@@ -160,28 +179,35 @@ pub(super) fn scan(args: &ImageArgs) -> Result<(), Error> {
 
 fn scan_text(name: &str, report: &ScanReport) -> String {
     let sides = |sides: Option<Sides>| match sides {
+        Some(Sides { least, most, .. }) if least == most => format!("{least} each"),
         Some(Sides { least, mean, most }) => format!("{least} to {most}, {mean:.0} on average"),
         None => "none could be read".to_owned(),
     };
     let (fewest, most) = (&report.smallest_class, &report.largest_class);
     let mut lines = vec![
         format!("{name}  {}", report.path.display()),
-        format!("  images       {} of {} classes", report.images, report.classes),
-        match (fewest.images, most.images) {
-            (fewest, most) if fewest == most => format!("  per class    {fewest} each"),
-            (least, greatest) => format!(
-                "  per class    {least} (`{}`) to {greatest} (`{}`)",
-                fewest.class, most.class
-            ),
+        match report.classes {
+            // Of label maps the images are counted.
+            0 => format!("  files        {}", report.images),
+            classes => format!("  images       {} of {classes} classes", report.images),
         },
+    ];
+    lines.extend((report.classes > 0).then(|| match (fewest.images, most.images) {
+        (fewest, most) if fewest == most => format!("  per class    {fewest} each"),
+        (least, greatest) => {
+            format!("  per class    {least} (`{}`) to {greatest} (`{}`)", fewest.class, most.class)
+        }
+    }));
+    lines.extend([
         format!("  bytes        {} ({})", report.bytes, decimal(report.bytes)),
         format!("  height       {}", sides(report.height)),
         format!("  width        {}", sides(report.width)),
         format!("  fingerprint  {}", report.fingerprint),
-    ];
+    ]);
     for (kind, count) in &report.kinds {
         lines.push(format!("  {kind:<22} {count}"));
     }
+    lines.extend(report.labels.iter().flat_map(labels_text));
     for odd in &report.odd {
         lines.push(format!("  odd: {} {}", printable(&odd.name), odd.what));
     }
@@ -251,7 +277,7 @@ fn verify_text(name: &str, report: &VerifyReport) -> String {
     let mut lines = vec![
         format!("{name}  {}", path.display()),
         format!("  images  {images}, of which {known} were known from before"),
-        format!("  read    {bytes} bytes ({:.2} GB)", *bytes as f64 / 1e9),
+        format!("  read    {bytes} bytes ({})", decimal(*bytes)),
         format!("  good    {good}"),
         format!("  warned  {}", warned.len()),
         format!("  bad     {}", bad.len()),
@@ -270,8 +296,8 @@ Examples:
   vim-train data pack configs/vim_tiny_imagenet.toml -o /scratch/imagenet-pack
   vim-train data pack --set data.dataset=folder --set data.path=flowers -o packed --shard-size 256MiB
 
-Writes FOLDER/train and FOLDER/val: WebDataset shards, an index and a summary. `data.path = FOLDER` reads
-them. The images are copied as they are, and their order and fingerprint stay those of the source.";
+Writes FOLDER/train, FOLDER/val and FOLDER/test, as far as there are such parts: WebDataset shards, an index
+and a summary. `data.path = FOLDER` reads them. The images are copied as they are, and their order and fingerprint stay those of the source.";
 
 /// Copy the images into a few large tar files with an index, unchanged.
 #[derive(Debug, Args)]

@@ -2,6 +2,7 @@
 
 mod bench;
 mod files;
+mod labels;
 mod show;
 
 use clap::Subcommand;

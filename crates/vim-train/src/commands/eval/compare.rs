@@ -191,6 +191,7 @@ mod tests {
         Predictions {
             images: rows.iter().enumerate().map(image).collect(),
             predicted: rows.iter().map(|row| row.1).collect(),
+            ..Predictions::default()
         }
     }
 

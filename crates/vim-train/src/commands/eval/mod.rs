@@ -15,12 +15,13 @@ use vim_run::signals::{Interrupted, StopRequest};
 
 use crate::args::{DeviceArg, Overrides, count};
 use crate::commands::import::TakeArgs;
-use crate::config::Config;
+use crate::config::{Config, RecordedPaths, config_inputs, is_embedded};
 use crate::device;
 use crate::device::threads;
 use crate::error::Error;
 use crate::output::bar::Bar;
 use crate::output::{check_free, check_no_input, confusion, print, print_json};
+use crate::run_folder::with_parts;
 use crate::task::EvalSplit;
 use crate::task::backends::{self, Work};
 use crate::task::classes::as_trained;
@@ -143,6 +144,7 @@ fn evaluate_checkpoint(path: &Path, args: &EvalArgs) -> Result<(), Error> {
     let subject = subject(path, args)?;
     let Subject { config, weights } = &subject;
     let own = path.is_file().then(|| path.to_owned());
+    let own = config_inputs(&own);
     let read = weights.inputs().into_iter().chain(config.data_inputs()).chain(own);
     check_no_inputs(args, &read.collect::<Vec<_>>())?;
     with_task!(subject.config.task, T => evaluate::<T>(args, subject))
@@ -173,7 +175,8 @@ fn evaluate<T: NamedTask>(args: &EvalArgs, subject: Subject) -> Result<(), Error
     let options = args.take.options();
     let (splits, note) = as_trained(T::splits(&config)?, &source, options.head)?;
     let now = Recorded::of_run(&config, &[], RecordedData::of(&config.data, &splits));
-    let what = Use::Evaluate { held_out: args.split == EvalSplit::Val };
+    let held_out = args.split == EvalSplit::Val || splits.test_fraction > 0.0;
+    let what = Use::Evaluate { held_out };
     let mut remarks = source.check_use(&now, what, &args.take.allowed())?;
     remarks.assumed.extend(note);
     let classes = splits.train.num_classes();
@@ -246,19 +249,29 @@ struct Subject {
     weights: Place,
 }
 
+/// The configuration in `file`; where a run recorded it and its data are elsewhere, that is said.
+fn as_recorded(file: &Path, sets: &[String]) -> Result<Config, Error> {
+    let config = Config::load(file, sets)?;
+    RecordedPaths::moved(file, &config)?.iter().for_each(|line| eprintln!("note: {line}"));
+    Ok(config)
+}
+
 /// The configuration in the file at `path`, or recorded in the run that `path` names.
 fn subject(path: &Path, args: &EvalArgs) -> Result<Subject, Error> {
     let sets = &args.device.over(&args.overrides.set);
     let named = if path.extension().is_some_and(|extension| extension == "toml") {
         None
     } else {
-        let place = Place::find(path, &args.overrides.run_root()?, None)?;
-        place.run().map(|run| (run, place))
+        match Place::find(path, &args.overrides.run_root()?, None) {
+            Ok(place) => place.run().map(|run| (run, place)),
+            Err(_) if is_embedded(path) => None,
+            Err(error) => return Err(error),
+        }
     };
     let (config, run, weights) = match named {
-        Some((run, place)) => (Config::load(&run.join(CONFIG), sets)?, run, place),
+        Some((run, place)) => (as_recorded(&run.join(CONFIG), sets)?, run, place),
         None => {
-            let config = Config::load(path, sets)?;
+            let config = with_parts(as_recorded(path, sets)?, false);
             let run = config.run_folder()?;
             let best = Place::Run(run.clone(), Selection::Best);
             (config, run, best)

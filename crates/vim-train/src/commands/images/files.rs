@@ -5,10 +5,9 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::error::Error;
+use vim_data::ImageKind;
 
-/// What the names of images in a folder end in, in any case.
-const EXTENSIONS: [&str; 6] = ["bmp", "gif", "jpeg", "jpg", "png", "webp"];
+use crate::error::Error;
 
 /// The files among `paths` as they are, and the images below each folder, sorted.
 pub(in crate::commands) fn images(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
@@ -21,7 +20,8 @@ pub(in crate::commands) fn images(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Err
         let mut below = Vec::new();
         collect(path, &mut BTreeSet::new(), &mut below)?;
         if below.is_empty() {
-            let (path, known) = (path.display(), EXTENSIONS.join(", ."));
+            let known: Vec<&str> = ImageKind::all_extensions().collect();
+            let (path, known) = (path.display(), known.join(", ."));
             return Err(Error::data(format!("{path} holds no images: no file ends in .{known}")));
         }
         below.sort();
@@ -56,5 +56,5 @@ fn collect(
 }
 
 fn is_known(extension: &OsStr) -> bool {
-    EXTENSIONS.iter().any(|known| extension.eq_ignore_ascii_case(known))
+    ImageKind::all_extensions().any(|known| extension.eq_ignore_ascii_case(known))
 }

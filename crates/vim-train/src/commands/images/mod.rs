@@ -10,7 +10,7 @@ use vim_run::printable;
 
 use crate::args::{DeviceArg, Overrides, count};
 use crate::commands::import::TakeArgs;
-use crate::config::Config;
+use crate::config::{Config, config_inputs};
 use crate::device::{self, SelectedDevice, threads};
 use crate::error::Error;
 use crate::output::bar::Bar;
@@ -56,7 +56,7 @@ impl ModelArgs {
 
     /// All that is read beside the images, by which the weights of `subject` were found.
     pub(super) fn inputs(&self, subject: &Subject) -> Vec<PathBuf> {
-        subject.place.inputs().into_iter().chain(self.config.clone()).collect()
+        subject.place.inputs().into_iter().chain(config_inputs(&self.config)).collect()
     }
 
     /// The model of the weights, whose task is `T`, and what the answers must say of it.

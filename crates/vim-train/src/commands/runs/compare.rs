@@ -6,22 +6,18 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use vim_run::checkpoint::Selection;
 use vim_run::metrics::ScoreKind;
-use vim_run::storage::{Disk, replace};
 
-use super::history::Evaluated;
 use super::list::steps;
-use super::plot::{self, Curves};
+use super::plot::PlotArgs;
 use super::run::Run;
 use super::show::plain;
 use super::{RootArg, Status, UNKNOWN, one, score_label};
 use crate::error::Error;
 use crate::output::summary::{duration, rate};
-use crate::output::{check_no_input, columns, print, print_json};
-use crate::task::EvalSplit;
-use crate::task::kinds::{PRIMARY, SCORES, scores_beside};
-use crate::weights::place::Place;
+use crate::output::{columns, print, print_json};
+use crate::task::kinds::{SCORES, scores_beside};
+use crate::train::history::Evaluated;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -42,50 +38,24 @@ const ABLATED: [&str; 2] = ["model.discretization", "run.seed"];
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CompareArgs {
-    /// The runs: their folders, or their names in the root.
-    #[arg(value_name = "RUN", required = true, num_args = 2..)]
+    /// The runs: their folders, or their names in the root; one alone with --plot is its curve.
+    #[arg(value_name = "RUN", required = true, num_args = 1..)]
     names: Vec<PathBuf>,
     #[command(flatten)]
     root: RootArg,
-    /// Draw their curves together, to a file whose name ends in .svg.
-    #[arg(long, value_name = "FILE")]
-    plot: Option<PathBuf>,
-    /// Write over the figure's file if it is there.
-    #[arg(long, requires = "plot")]
-    force: bool,
+    #[command(flatten)]
+    plot: PlotArgs,
     /// Print the comparison as JSON.
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(args: &CompareArgs) -> Result<(), Error> {
-    if let Some(path) = &args.plot {
-        plot::check_target(path, args.force)?;
-    }
+pub(crate) fn run(args: &CompareArgs) -> Result<(), Error> {
+    args.plot.check()?;
     let runs = args.names.iter().map(|name| one(name, &args.root.root));
     let runs = runs.collect::<Result<Vec<Run>, Error>>()?;
-    if let Some(path) = &args.plot {
-        let read =
-            runs.iter().flat_map(|run| Place::Run(run.row.path.clone(), Selection::Last).inputs());
-        check_no_input(path, read.collect::<Vec<_>>().iter().map(PathBuf::as_path))?;
-    }
     let names = distinct(&runs);
-    if let Some(path) = &args.plot {
-        let curves = runs.iter().zip(&names).map(|(run, name)| Curves {
-            name: name.clone(),
-            loss: run.history.loss.points(),
-            score: run.history.score_curve(),
-        });
-        let is_watched = |run: &Run| run.history.split() == EvalSplit::Test;
-        let split = match (runs.iter().any(is_watched), runs.iter().all(is_watched)) {
-            (false, _) => "validation",
-            (true, true) => "test",
-            (true, false) => "validation or test",
-        };
-        let kind = runs.first().map_or(PRIMARY[0], |run| run.row.primary);
-        let figure = plot::draw(&curves.collect::<Vec<_>>(), split, kind);
-        replace(&Disk, path, figure.as_bytes()).map_err(Error::io("write", path))?;
-    }
+    args.plot.write(&runs, &names)?;
     let differences = differences(&runs);
     if args.json {
         return print_json(&json!({

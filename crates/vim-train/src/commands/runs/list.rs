@@ -2,7 +2,7 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::io::stdout;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -23,12 +23,15 @@ Examples:
 stale: it did not record its end, and no process is at work on it; `train … --resume auto` goes on
 with it. Folders that hold no run, and what cannot be read of a run, are named below the table.";
 
+/// Where runs are if nothing says otherwise.
+const ROOT: &str = "data/runs";
+
 /// List the runs in a folder: how far each is, how good, and how it ended.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ListArgs {
     /// Folder that holds the runs' folders.
-    #[arg(value_name = "ROOT", default_value = "data/runs")]
+    #[arg(value_name = "ROOT", default_value = ROOT)]
     root: PathBuf,
     /// Only runs of this discretization; may be repeated.
     #[arg(long, value_name = "METHOD")]
@@ -66,12 +69,16 @@ pub(crate) enum SortBy {
     Age,
 }
 
-pub(super) fn run(args: &ListArgs) -> Result<(), Error> {
+pub(crate) fn run(args: &ListArgs) -> Result<(), Error> {
     let is_asked = |row: &RunRow| {
         let method = row.method.as_ref().is_some_and(|method| args.method.contains(method));
         (args.method.is_empty() || method)
             && (args.status.is_empty() || args.status.contains(&row.status))
     };
+    if args.root == Path::new(ROOT) && !args.root.exists() && !args.json {
+        eprintln!("no runs in {ROOT} yet");
+        return Ok(());
+    }
     let mut rows: Vec<RunRow> = all(&args.root)?.into_iter().filter(is_asked).collect();
     rows.sort_by(|a, b| order(args.sort, a, b));
     if args.reverse {

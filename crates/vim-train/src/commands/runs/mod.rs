@@ -3,7 +3,6 @@
 //! Read-only: the run may be active. Unreadable files are reported; the rest is shown.
 
 mod compare;
-mod history;
 mod list;
 mod plot;
 mod run;
@@ -22,8 +21,9 @@ use crate::run_folder::holds_run;
 use crate::task::kinds::PRIMARY;
 use crate::weights::place::Place;
 
-pub(crate) use history::Evaluated;
-pub(crate) use list::steps;
+pub(crate) use crate::train::history::Evaluated;
+pub(crate) use compare::{CompareArgs, run as compare};
+pub(crate) use list::{ListArgs, run as list, steps};
 use run::RunRow;
 pub(crate) use run::{Run, Status};
 
@@ -32,6 +32,7 @@ Examples:
   vim-train runs list                                  the runs in data/runs
   vim-train runs list /scratch/runs --method rk4 --status stale
   vim-train runs show zoh-s0                           a name in data/runs, or a run's folder
+  vim-train runs show zoh-s0 --plot curves.svg         its loss and score as a figure
   vim-train runs compare zoh-s0 foh-s0 --plot curves.svg
 
 docs/runs.md says what a run's folder holds.";

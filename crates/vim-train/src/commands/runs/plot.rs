@@ -1,22 +1,70 @@
-//! The curves of several runs in one figure.
+//! The curves of runs in one figure.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use vim_chart::{LineChart, Marks, Scale, Series, SeriesStyle, document, legend, rounded, text};
+use vim_run::checkpoint::Selection;
 use vim_run::metrics::ScoreKind;
+use vim_run::storage::{Disk, replace};
 
+use super::run::Run;
 use crate::error::Error;
-use crate::output::{OutputError, check_free};
+use crate::output::sparkline::thinned;
+use crate::output::{OutputError, check_free, check_no_input};
+use crate::task::EvalSplit;
+use crate::task::kinds::PRIMARY;
+use crate::weights::place::Place;
 
-pub(super) struct Curves {
-    pub(super) name: String,
-    pub(super) loss: Vec<(f64, f64)>,
+/// A figure of curves.
+#[derive(Debug, Args)]
+pub(super) struct PlotArgs {
+    /// Draw the curves of loss and score, to a file whose name ends in .svg.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Write over the figure's file if it is there.
+    #[arg(long, requires = "plot")]
+    force: bool,
+}
+
+impl PlotArgs {
+    /// Checks that the figure may be written, if one is asked for.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.plot.iter().try_for_each(|path| check_target(path, self.force))
+    }
+
+    /// Writes the figure of `runs` under their `names`, if it is asked for.
+    pub(super) fn write(&self, runs: &[Run], names: &[String]) -> Result<(), Error> {
+        let Some(path) = &self.plot else { return Ok(()) };
+        let read =
+            runs.iter().flat_map(|run| Place::Run(run.row.path.clone(), Selection::Last).inputs());
+        check_no_input(path, read.collect::<Vec<_>>().iter().map(PathBuf::as_path))?;
+        let curves = runs.iter().zip(names).map(|(run, name)| Curves {
+            name: name.clone(),
+            loss: run.history.loss.points(),
+            score: run.history.score_curve(),
+        });
+        let is_watched = |run: &Run| run.history.split() == EvalSplit::Test;
+        let split = match (runs.iter().any(is_watched), runs.iter().all(is_watched)) {
+            (false, _) => "validation",
+            (true, true) => "test",
+            (true, false) => "validation or test",
+        };
+        let kind = runs.first().map_or(PRIMARY[0], |run| run.row.primary);
+        let figure = draw(&curves.collect::<Vec<_>>(), split, kind);
+        replace(&Disk, path, figure.as_bytes()).map_err(Error::io("write", path))
+    }
+}
+
+struct Curves {
+    name: String,
+    loss: Vec<(f64, f64)>,
     /// The primary score by step, on the images that were evaluated during training.
-    pub(super) score: Vec<(f64, f64)>,
+    score: Vec<(f64, f64)>,
 }
 
 /// Checks that a figure may be written to `path`.
-pub(super) fn check_target(path: &Path, force: bool) -> Result<(), Error> {
+fn check_target(path: &Path, force: bool) -> Result<(), Error> {
     let extension = path.extension().and_then(|extension| extension.to_str());
     if extension != Some("svg") {
         let expected = match extension {
@@ -37,7 +85,7 @@ const MARKED: usize = 40;
 
 /// The figure as SVG: the legend above one panel per kind of curve; `split` and
 /// `kind` are those of the scores.
-pub(super) fn draw(curves: &[Curves], split: &str, kind: ScoreKind) -> String {
+fn draw(curves: &[Curves], split: &str, kind: ScoreKind) -> String {
     let names: Vec<&str> = curves.iter().map(|curve| curve.name.as_str()).collect();
     let (mut body, top) = legend(&names, 72.0, WIDTH - 72.0);
     let points = curves.iter().flat_map(|curve| curve.loss.iter().chain(&curve.score));
@@ -71,31 +119,6 @@ fn panel(title: &str, curves: Vec<Vec<(f64, f64)>>, last: f64, top: f64) -> Stri
     title + &LineChart { x, y, x_title: "step", series: &series }.draw()
 }
 
-/// At most `most` points, each a mean of neighbours; `curve` unchanged if it has no more.
-pub(super) fn thinned(curve: &[(f64, f64)], most: usize) -> Vec<(f64, f64)> {
-    if curve.len() <= most {
-        return curve.to_vec();
-    }
-    let mean = |of: &[(f64, f64)]| {
-        let sum = of.iter().fold((0.0, 0.0), |sum, point| (sum.0 + point.0, sum.1 + point.1));
-        (sum.0 / of.len() as f64, sum.1 / of.len() as f64)
-    };
-    curve.chunks(curve.len().div_ceil(most)).map(mean).collect()
-}
-
-/// The curve as at most `width` block characters, scaled from minimum to maximum.
-pub(super) fn sparkline(curve: &[(f64, f64)], width: usize) -> String {
-    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let curve = thinned(curve, width);
-    let values = || curve.iter().map(|point| point.1);
-    let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::MIN, f64::max));
-    let block = |value: f64| {
-        let share = if high > low { (value - low) / (high - low) } else { 0.0 };
-        BLOCKS[((share * 8.0) as usize).min(7)]
-    };
-    values().map(block).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,26 +148,5 @@ mod tests {
         let figure = draw(&many, "validation", KIND);
         assert_eq!(figure.matches(&format!(">{name}<")).count(), 50);
         assert!(figure.contains("height=\"1740\""), "{}", &figure[..200]);
-    }
-
-    fn curve(values: &[f64]) -> Vec<(f64, f64)> {
-        values.iter().enumerate().map(|(step, &value)| (step as f64, value)).collect()
-    }
-
-    #[test]
-    fn thinning_takes_means_and_keeps_short_curves() {
-        let points = curve(&[1.0, 3.0, 5.0, 7.0, 10.0]);
-        assert_eq!(thinned(&points, 5), points);
-        assert_eq!(thinned(&points, 3), [(0.5, 2.0), (2.5, 6.0), (4.0, 10.0)]);
-        assert_eq!(thinned(&[], 3), []);
-    }
-
-    #[test]
-    fn sparklines_span_the_blocks() {
-        let rising = curve(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
-        assert_eq!(sparkline(&rising, 8), "▁▂▃▄▅▆▇█");
-        assert_eq!(sparkline(&curve(&[2.0, 2.0]), 8), "▁▁");
-        assert_eq!(sparkline(&[], 8), "");
-        assert_eq!(sparkline(&curve(&[1.0; 100]), 40).chars().count(), 34);
     }
 }

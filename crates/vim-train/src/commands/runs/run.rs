@@ -16,10 +16,10 @@ use vim_run::{
     is_held,
 };
 
-use super::history::{Best, History};
 use crate::config::{Config, dotted, upgrade};
 use crate::output::as_shown;
 use crate::run_folder::{holds_run, only_submitted};
+use crate::train::history::{Best, History};
 
 /// A run as `runs list` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -1,33 +1,31 @@
 //! `vim-train runs show`.
 
 use std::fs;
+use std::io::stdout;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
 use vim_run::checkpoint::best_step;
-use vim_run::checkpoints_in;
 use vim_run::metrics::ScoreKind;
-use vim_run::printable;
+use vim_run::{checkpoints_in, fitted, printable};
 
-use super::history::Evaluated;
 use super::list::steps;
-use super::plot::sparkline;
+use super::plot::PlotArgs;
 use super::run::Run;
 use super::{RootArg, one};
 use crate::error::Error;
 use crate::output::summary::{bytes, duration, rate};
 use crate::output::{print, print_json};
 use crate::task::kinds::SCORES;
+use crate::train::history::Evaluated;
 
 const EXAMPLES: &str = "\
 Examples:
   vim-train runs show zoh-s0
+  vim-train runs show zoh-s0 --plot curves.svg
   vim-train runs show /scratch/runs/zoh-s0 --json";
-
-/// Characters of a curve.
-const CURVE: usize = 60;
 
 /// Say all about one run: configuration, machine, numbers, checkpoints, end.
 #[derive(Debug, Args)]
@@ -38,14 +36,18 @@ pub(crate) struct ShowArgs {
     name: PathBuf,
     #[command(flatten)]
     root: RootArg,
+    #[command(flatten)]
+    plot: PlotArgs,
     /// Print it as JSON, with the whole configuration and all evaluations.
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
+    args.plot.check()?;
     let run = one(&args.name, &args.root.root)?;
-    if args.json { print_json(&as_json(&run)) } else { print(&text(&run)) }
+    args.plot.write(std::slice::from_ref(&run), std::slice::from_ref(&run.row.name))?;
+    if args.json { print_json(&as_json(&run)) } else { print(&fitted(&text(&run), stdout())) }
 }
 
 fn as_json(run: &Run) -> serde_json::Value {
@@ -101,8 +103,7 @@ fn text(run: &Run) -> String {
     let watched = history.split().name();
     let primary = row.primary;
     let [best_label, curve_label] = ["best", watched].map(|of| format!("{of} {}", primary.label));
-    let curve = history.score_curve();
-    let ends = curve.first().zip(curve.last()).map(|(first, last)| [*first, *last]);
+    let [loss, score] = history.drawn();
     let rows = [
         ("run", Some(row.name.clone())),
         ("folder", Some(row.path.display().to_string())),
@@ -134,8 +135,8 @@ fn text(run: &Run) -> String {
         ("test", history.test.as_ref().map(scores)),
         ("speed", speed),
         ("time", seconds.map(duration)),
-        ("loss", drawn(&history.loss.points(), history.loss.ends(), |loss| format!("{loss:.4}"))),
-        (curve_label.as_str(), drawn(&curve, ends, |score| primary.show(score))),
+        ("loss", loss),
+        (curve_label.as_str(), score),
     ];
     let mut lines: Vec<String> = rows
         .into_iter()
@@ -164,16 +165,6 @@ fn scores(evaluated: &Evaluated) -> String {
         false => "not finite".to_owned(),
     };
     format!("step {step} ({checkpoint}{averaged}): {}", scores.describe(&SCORES, show))
-}
-
-/// A curve with its first and last value.
-fn drawn(
-    curve: &[(f64, f64)],
-    ends: Option<[(f64, f64); 2]>,
-    show: impl Fn(f64) -> String,
-) -> Option<String> {
-    let [(_, first), (_, last)] = ends?;
-    Some(format!("{}  {} to {}", sparkline(curve, CURVE), show(first), show(last)))
 }
 
 /// One line per checkpoint: step, size, and whether it is the best.

@@ -8,7 +8,7 @@ use vim_slurm::submissions::{self, Submission};
 use vim_slurm::{Client, Job, JobId, expand};
 
 use crate::commands::sweep::Tasks;
-use crate::config::nearest;
+use crate::config::{Config, nearest};
 use crate::error::{Error, Failure, code};
 
 /// A run or sweep with its submissions.
@@ -95,15 +95,15 @@ pub(super) fn all(root: &Path) -> Result<Vec<Submitted>, Error> {
     Ok(named.collect::<Result<Vec<_>, Error>>()?.into_iter().flatten().collect())
 }
 
-/// Resolves `names`: a run's folder, its name in `root`, or a folder of runs; all of `root` if
-/// empty.
+/// Resolves `names`: a run's folder or configuration, its name in `root`, or a folder of runs; all
+/// of `root` if empty.
 pub(super) fn some(names: &[PathBuf], root: &Path) -> Result<Vec<Submitted>, Error> {
     if names.is_empty() {
         return all(root);
     }
     let mut found = Vec::new();
     for name in names {
-        let folders = [name.clone(), root.join(name)];
+        let folders = places(name, root)?;
         let inside = folders.iter().find(|folder| folder.is_dir()).map(|folder| all(folder));
         let inside = inside.transpose()?.unwrap_or_default();
         if inside.is_empty() {
@@ -116,12 +116,24 @@ pub(super) fn some(names: &[PathBuf], root: &Path) -> Result<Vec<Submitted>, Err
 
 /// Resolves `name` to a single run.
 pub(super) fn one(name: &Path, root: &Path) -> Result<Submitted, Error> {
-    for folder in [name.to_owned(), root.join(name)] {
+    for folder in places(name, root)? {
         if let Some(submitted) = Submitted::read(&folder, last_part(&folder))? {
             return Ok(submitted);
         }
     }
     Err(unknown(name, root)?)
+}
+
+/// Where the run or sweep `name` may be: of a configuration file in the folder that it says.
+fn places(name: &Path, root: &Path) -> Result<Vec<PathBuf>, Error> {
+    if !name.is_file() {
+        return Ok(vec![name.to_owned(), root.join(name)]);
+    }
+    let config = Config::load_sweep(name, &[])?;
+    Ok(vec![match &config.sweep {
+        Some(sweep) => config.run.root.join(&sweep.name),
+        None => config.run_folder()?,
+    }])
 }
 
 fn unknown(name: &Path, root: &Path) -> Result<Error, Error> {

@@ -39,16 +39,24 @@ pub(super) fn find(sweep: &Sweep, summary: &Summary) -> Differences {
     })
 }
 
+/// Whether the task of `run` is `kind`, which its configuration names unless it is the usual one.
+pub(super) fn is_of(run: &RunOutcome, kind: TaskKind) -> bool {
+    match run.values.get("task") {
+        Some(task) => task.as_str() == Some(kind.to_string().as_str()),
+        None => kind == TaskKind::default(),
+    }
+}
+
 /// What the scores of classes of the finished runs say, if the sweep is of a task that has some.
 pub(super) fn find_classes(
     sweep: &Sweep,
     outcomes: &[RunOutcome],
     summary: &Summary,
 ) -> Option<ClassDifferences> {
-    let task = outcomes.first()?.values.get("task")?;
-    let is_named = |kind: &TaskKind| task.as_str() == Some(kind.to_string().as_str());
+    let first = outcomes.first()?;
     let has_classes = |kind: &TaskKind| with_task!(*kind, T => <T as NamedTask>::SCORES_CLASSES);
-    let has_classes = TaskKind::VARIANTS.iter().any(|kind| is_named(kind) && has_classes(kind));
+    let has_classes =
+        TaskKind::VARIANTS.iter().any(|kind| is_of(first, *kind) && has_classes(kind));
     has_classes.then(|| {
         class_differences(summary, &mut |name| {
             let path = sweep.folder.join(name).join(PER_CLASS);
@@ -82,7 +90,8 @@ pub(super) fn thumbnails(sweep: &Sweep, differences: &Differences) -> Vec<Option
     let picture = |image: &&Image| -> Option<String> {
         let path = Path::new(&image.name);
         let pixels = if path.is_file() {
-            let data = read_picture(path, [SIDE, SIDE]).ok()?;
+            let exif = config.as_ref().map(|config| config.data.exif()).unwrap_or_default();
+            let data = read_picture(path, [SIDE, SIDE], exif).ok()?;
             Pixels { height: SIDE, width: SIDE, data }
         } else {
             let split = split.get_or_insert_with(|| open(config.as_ref()?)).as_ref()?;

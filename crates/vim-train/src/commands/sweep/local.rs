@@ -13,14 +13,15 @@ use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use vim_data::CpuAllocation;
 use vim_run::printable;
-use vim_run::signals::StopRequest;
+use vim_run::signals::{Stop, StopRequest};
 use vim_sweep::{OnFailure, PlannedRun, RunState};
 
-use super::folder::{Sweep, log_of, state};
+use super::folder::{Sweep, log_of, outcome, state};
 use super::job::{self, SharedJob};
 use super::plan::find_or_plan;
 use super::watch::{Shown, Watch, ended_by, last_line};
 use super::{SweepRunError, WhichArgs};
+use crate::commands::runs::steps;
 use crate::config::Gpus;
 use crate::device;
 use crate::error::Error;
@@ -99,7 +100,8 @@ pub(super) fn train(
         stops_at_failure: args.fail_fast || on_failure == OnFailure::Stop,
         started: 0,
         failures: Vec::new(),
-        stopped: 0,
+        begun: Instant::now(),
+        trained: 0.0,
     };
     let job = SharedJob::of(sweep, entries, name)?;
     let attempt = job.as_ref().map(SharedJob::attempt);
@@ -155,8 +157,9 @@ struct Runner<'a> {
     started: usize,
     /// A line for each run that failed.
     failures: Vec<String>,
-    /// Runs that saved and stopped on request.
-    stopped: usize,
+    begun: Instant,
+    /// How much was trained here of the runs that have ended, in runs.
+    trained: f64,
 }
 
 /// Exit code of a process whose run folder is locked.
@@ -225,7 +228,7 @@ impl<'a> Runner<'a> {
             }
             if is_stopping && !asked {
                 asked = true;
-                self.ask_to_stop();
+                stop.get().iter().for_each(|stop| self.ask_to_stop(*stop));
             }
             if self.slots.iter().all(Option::is_none)
                 && (self.waiting.is_empty() || is_stopping || gives_up)
@@ -234,9 +237,10 @@ impl<'a> Runner<'a> {
             }
             if shown_at.elapsed() > Duration::from_secs(1) {
                 shown_at = Instant::now();
-                for run in self.slots.iter().flatten() {
+                for run in self.slots.iter_mut().flatten() {
                     run.shown.update(&self.sweep.run(run.entry));
                 }
+                self.watch.show_whole(self.whole().unwrap_or_default());
             }
             sleep(Duration::from_millis(50));
         }
@@ -304,6 +308,20 @@ impl<'a> Runner<'a> {
         Ok((path.clone(), file.map_err(Error::io("open", path))?))
     }
 
+    /// How many runs are left, and for how long at the pace so far: `2 runs left, for about 3m`.
+    fn whole(&self) -> Option<String> {
+        let shares = self.slots.iter().flatten().map(|run| run.shown.shares());
+        let (trained, left) = shares
+            .fold((self.trained, self.waiting.len() as f64), |sum, share| {
+                (sum.0 + share.0, sum.1 + share.1)
+            });
+        let runs = self.waiting.len() + self.slots.iter().flatten().count();
+        let seconds = self.begun.elapsed().as_secs_f64() * left / trained;
+        let time = Duration::try_from_secs_f64(seconds).ok().filter(|_| trained > 0.0);
+        let time = time.map_or_else(String::new, |time| format!(", for about {}", duration(time)));
+        (runs > 0).then(|| format!("{} left{time}", counted(runs, "run")))
+    }
+
     fn label(&self, entry: &PlannedRun) -> String {
         format!("[{}/{}] {}", entry.index + 1, self.sweep.plan.entries.len(), entry.name)
     }
@@ -313,15 +331,23 @@ impl<'a> Runner<'a> {
         let Some(run) = &mut self.slots[slot] else { return Ok(()) };
         let ended = run.child.try_wait().map_err(Error::io("wait for", &run.log))?;
         let Some(status) = ended else { return Ok(()) };
-        let Some(run) = self.slots[slot].take() else { return Ok(()) };
+        let Some(mut run) = self.slots[slot].take() else { return Ok(()) };
         let (label, time) = (self.label(run.entry), duration(run.since.elapsed()));
         let said = last_line(&run.log, !status.success());
+        run.shown.update(&self.sweep.run(run.entry));
+        self.trained += run.shown.shares().0;
         drop(run.shown);
         match status.code() {
-            Some(0) => self.watch.line(&format!("{label} finished after {time}: {said}")),
+            Some(0) => {
+                let whole = self.whole().map_or_else(String::new, |whole| format!("; {whole}"));
+                self.watch.line(&format!("{label} finished after {time}: {said}{whole}"));
+            }
             Some(75 | 130) if is_stopping => {
-                self.stopped += 1;
-                self.watch.line(&format!("{label} stopped after {time}: {said}"));
+                let ended = outcome(self.sweep, run.entry);
+                let reached = ended.step.map_or(said, |_| {
+                    format!("saved at step {}", steps(ended.step, ended.total_steps))
+                });
+                self.watch.line(&format!("{label} stopped: {reached}"));
             }
             // Locked since the last poll: retry until the time limit.
             Some(IN_USE) if run.held.is_none_or(|held| held.elapsed() < PATIENCE) => {
@@ -340,11 +366,11 @@ impl<'a> Runner<'a> {
     }
 
     /// Asks all running runs to save and stop.
-    fn ask_to_stop(&self) {
-        let at_work = self.slots.iter().flatten().count();
+    fn ask_to_stop(&self, stop: Stop) {
+        let at_work = counted(self.slots.iter().flatten().count(), "run");
         self.watch.line(&format!(
-            "stopping: {} to save; a further Ctrl-C after two seconds does not wait for that",
-            counted(at_work, "run")
+            "{}: {at_work} to save after this step; a further Ctrl-C after two seconds does not wait",
+            stop.said()
         ));
         for run in self.slots.iter().flatten() {
             if let Some(pid) = Pid::from_raw(run.child.id().cast_signed()) {

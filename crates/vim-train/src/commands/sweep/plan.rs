@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::output::summary::counted;
 use crate::output::{columns, print, print_json};
 use crate::run_folder::is_free;
-use crate::task::kinds::SCORES;
+use crate::task::kinds::{SCORES, scores_of};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -183,7 +183,11 @@ impl SweepFile {
     /// Checks that some run has the reported metric.
     fn check_metric(&self, configs: &[Config]) -> Result<(), Error> {
         let name = &self.sweep.report.metric;
-        let metric = Metric::parse(name, &SCORES).map_err(|error| self.place(error))?;
+        // Of any task, as files of before name them; an error lists those of these runs.
+        let metric = Metric::parse(name, &SCORES).or_else(|_| {
+            let scores = scores_of(|kind| configs.iter().any(|config| config.task == kind));
+            Metric::parse(name, &scores).map_err(|error| self.place(error))
+        })?;
         if !metric.is_of_average() || configs.iter().any(|config| config.train.ema.is_some()) {
             return Ok(());
         }
@@ -202,7 +206,11 @@ impl Cells {
     fn load(path: &Path, sets: &[String]) -> Result<Self, Error> {
         let base = SweepFile::load(path, sets)?;
         base.check_grid()?;
-        let combinations = cells(&base.sweep, &SCORES).map_err(|error| base.place(error))?;
+        let many = base.sweep.grid.contains_key("task");
+        let scores = scores_of(|kind| many || kind == base.loaded.config.task);
+        let combinations = cells(&base.sweep, &SCORES)
+            .or_else(|_| cells(&base.sweep, &scores))
+            .map_err(|error| base.place(error))?;
         check_sets(sets, &combinations)?;
         let all = combinations.len();
         let mut problems: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -15,15 +15,15 @@ use vim_sweep::{
     detectable_legend, head, markdown, report, rows, verdict,
 };
 
-use super::differences::{PREDICT, SCORE, find, find_classes, thumbnails};
+use super::differences::{PREDICT, SCORE, find, find_classes, is_of, thumbnails};
 use super::folder::{Sweep, outcomes_with_jobs, write_file};
 use super::{SweepRunError, WhichArgs};
 use crate::commands::runs::steps;
 use crate::error::Error;
 use crate::output::summary::{counted, duration};
-use crate::output::{columns, print, print_json};
+use crate::output::{columns, print, print_json, say};
 use crate::run_folder::is_free;
-use crate::task::kinds::SCORES;
+use crate::task::kinds::{SCORES, scores_of};
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
@@ -172,7 +172,8 @@ pub(super) fn summarize(args: &SummarizeArgs) -> Result<(), Error> {
     let sweep = Sweep::find(&args.which)?;
     let outcomes = outcomes_with_jobs(&sweep);
     let asked = asked(&sweep, &outcomes, args)?;
-    let summary = vim_sweep::summarize(&outcomes, &asked, &SCORES)?;
+    let scores = scores_of(|kind| outcomes.iter().any(|run| is_of(run, kind)));
+    let summary = vim_sweep::summarize(&outcomes, &asked, &scores)?;
     let name = &sweep.origins.sweep.name;
     write_file(&sweep.folder, "summary.csv", &csv(&summary))?;
     write_file(&sweep.folder, "summary.md", &markdown(&summary, name))?;
@@ -207,15 +208,16 @@ pub(super) fn summarize(args: &SummarizeArgs) -> Result<(), Error> {
     let head = head(&summary);
     let head: Vec<&str> = head.iter().map(String::as_str).collect();
     print(&columns(&head, rows(&summary), 1))?;
-    eprintln!("{}: {}", summary.metric, summary.choice);
+    say(&format!("{}: {}", summary.metric, summary.choice));
     if let Some(verdict) = verdict(&summary) {
-        eprintln!("{verdict}\n{}", detectable_legend());
+        say(&verdict);
+        say(&detectable_legend());
     }
     for warning in report::warnings(&outcomes, &sweep.origins.sweep.must_match, is_free) {
-        eprintln!("warning: {warning}");
+        say(&format!("warning: {warning}"));
     }
     let folder = sweep.folder.display();
-    eprintln!("{}; {folder}/report.html, summary.md, summary.csv", counts(&outcomes));
+    say(&format!("{}; {folder}/report.html, summary.md, summary.csv", counts(&outcomes)));
     Ok(())
 }
 

@@ -4,14 +4,16 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, stderr};
 use std::path::Path;
 use std::process::ExitStatus;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indicatif::MultiProgress;
 use vim_run::metrics::Record;
 use vim_run::{ENVIRONMENT, METRICS};
 
 use crate::output::bar::{Bar, wants_bar};
-use crate::output::terminal_width;
+use crate::output::progress::time_left;
+use crate::output::summary::duration;
+use crate::output::{say, terminal_width};
 use crate::task::kinds::PRIMARY;
 
 /// Bytes read from the end of a file for its last lines.
@@ -24,21 +26,41 @@ const BAR: usize = 12;
 
 pub(super) struct Watch {
     bars: Option<MultiProgress>,
+    /// Below those of the runs: the sweep.
+    whole: Bar,
 }
 
-/// The bar of one run.
-pub(super) struct Shown(Bar);
+/// The bar of one run, and how far it is.
+pub(super) struct Shown {
+    bar: Bar,
+    /// When its first step here was seen, and the steps that it had then.
+    begun: Option<(Instant, u64)>,
+    step: u64,
+    total: u64,
+}
 
 impl Watch {
     pub(super) fn new() -> Self {
-        Self { bars: wants_bar().then(MultiProgress::new) }
+        let bars = wants_bar().then(MultiProgress::new);
+        let whole = Bar::new(0, "{wide_msg}", |bar| match &bars {
+            Some(bars) => bars.add(bar),
+            None => bar,
+        });
+        Self { bars, whole }
+    }
+
+    /// Says below the bars how the sweep stands.
+    pub(super) fn show_whole(&self, text: String) {
+        if let Some(bar) = &self.whole.0 {
+            bar.set_message(text);
+        }
     }
 
     /// Writes a line above the bars.
     pub(super) fn line(&self, text: &str) {
         match &self.bars {
-            Some(bars) => bars.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
+            Some(bars) => bars.suspend(|| say(text)),
+            None => say(text),
         }
     }
 
@@ -46,32 +68,52 @@ impl Watch {
     pub(super) fn show(&self, name: &str) -> Shown {
         let template =
             format!("{{prefix:{NAME}!}} {{bar:{BAR}.cyan}} {{pos}}/{{len}} {{wide_msg}}");
-        Shown(Bar::new(0, &template, |bar| {
+        let bar = Bar::new(0, &template, |bar| {
             let bar = bar.with_prefix(name.to_owned());
+            let bar = match (&self.bars, &self.whole.0) {
+                (Some(bars), Some(whole)) => bars.insert_before(whole, bar),
+                (_, _) => bar,
+            };
+            // Only now: a bar that ticks by itself before would leave its line behind.
             bar.enable_steady_tick(Duration::from_millis(500));
-            match &self.bars {
-                Some(bars) => bars.add(bar),
-                None => bar,
-            }
-        }))
+            bar
+        });
+        Shown { bar, begun: None, step: 0, total: 0 }
     }
 }
 
 impl Shown {
+    /// The share of the run that was trained here, and the share that is left.
+    pub(super) fn shares(&self) -> (f64, f64) {
+        let share = |steps: u64| steps as f64 / self.total.max(1) as f64;
+        match self.begun {
+            Some((_, first)) if self.total > 0 => {
+                let left = self.total.saturating_sub(self.step);
+                (share(self.step.saturating_sub(first)), share(left))
+            }
+            Some(_) | None => (0.0, 1.0),
+        }
+    }
+
     /// Updates the progress of the run in `folder`.
-    pub(super) fn update(&self, folder: &Path) {
-        let Some(bar) = &self.0.0 else { return };
-        if bar.length() == Some(0)
-            && let Some(total) = total_steps(folder)
-        {
-            bar.set_length(total);
+    pub(super) fn update(&mut self, folder: &Path) {
+        if self.total == 0 {
+            self.total = total_steps(folder).unwrap_or(0);
         }
         let lines = tail(&folder.join(METRICS));
         let records: Vec<Record> = lines.lines().filter_map(Record::parse).collect();
         let newest = |key: &str| records.iter().rev().find_map(|record| record.number::<f64>(key));
         if let Some(step) = newest("step") {
-            bar.set_position(step as u64);
+            self.step = step as u64;
+            self.begun.get_or_insert((Instant::now(), self.step));
         }
+        let Some(bar) = &self.bar.0 else { return };
+        bar.set_length(self.total);
+        bar.set_position(self.step);
+        let left = self
+            .begun
+            .and_then(|(since, first)| time_left(first, self.step, self.total, since.elapsed()));
+        let left = left.map(|left| format!("eta {}", duration(left)));
         let loss = newest("loss").map(|loss| format!("loss {loss:.4}"));
         let scores = PRIMARY.iter().filter_map(|kind| Some((kind, newest(kind.name)?)));
         let score =
@@ -80,7 +122,7 @@ impl Shown {
         let steps = format!("{}/{}", bar.position(), bar.length().unwrap_or(0));
         let room =
             terminal_width(stderr()).unwrap_or(80).saturating_sub(NAME + BAR + 3 + steps.len());
-        bar.set_message(fitting(loss.into_iter().chain(score), room));
+        bar.set_message(fitting(loss.into_iter().chain(left).chain(score), room));
     }
 }
 
@@ -135,6 +177,14 @@ pub(super) fn ended_by(status: ExitStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_share_of_a_run_counts_from_where_it_was() {
+        let mut shown = Watch::new().show("a");
+        assert_eq!(shown.shares(), (0.0, 1.0));
+        (shown.begun, shown.step, shown.total) = (Some((Instant::now(), 50)), 75, 100);
+        assert_eq!(shown.shares(), (0.25, 0.25));
+    }
 
     #[test]
     fn a_number_that_does_not_fit_is_left_out() {

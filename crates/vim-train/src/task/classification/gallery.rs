@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use vim_chart::escape;
-use vim_sweep::report::document;
+use vim_sweep::report::{self, document};
 
 use super::answers::Answer;
 
@@ -50,11 +50,6 @@ fn card(answer: &Answer) -> String {
             escape(&guess.name)
         )
     });
-    let image = escape(&answer.image);
-    format!(
-        "<figure><img alt=\"{image}\" src=\"{}\"><figcaption><code>{image}</code><ul>{}</ul>\
-         </figcaption></figure>\n",
-        answer.thumbnail.as_deref().unwrap_or_default(),
-        guesses.collect::<String>()
-    )
+    let guesses = format!("<ul>{}</ul>", guesses.collect::<String>());
+    report::card(&answer.image, answer.thumbnail.as_deref().unwrap_or_default(), &guesses)
 }

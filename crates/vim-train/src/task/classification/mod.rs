@@ -8,8 +8,10 @@ pub mod predict;
 pub(crate) mod predictions;
 mod trained;
 mod weights;
+mod worst;
 
 use std::ops::Range;
+use std::path::Path;
 
 use burn::tensor::{Device, Tensor};
 use vim_comm::Comm;
@@ -20,8 +22,8 @@ use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
 
 use super::{
-    Description, Draw, EvalSplit, Evaluation, InitWeights, Objective, Placement, Task, Tested,
-    absent, batches, known,
+    Description, Draw, EvalSplit, Evaluation, InitWeights, Objective, Pictures, Placement, Task,
+    Tested, absent, batches, drawing, known,
 };
 use crate::config::{Config, ConfigError, LossKind};
 use crate::error::Error;
@@ -258,6 +260,7 @@ impl Task for Classification {
                 model.stride()
             ));
         }
+        notes.extend(few_tokens(model));
         Ok(Description {
             model: format!(
                 "{} tokens, method {} (ssm.series = {})",
@@ -346,6 +349,19 @@ impl Task for Classification {
         Ok(Some(Tested { evaluation, table }))
     }
 
+    fn galleries(
+        &self,
+        _model: &Vim,
+        _device: &Device,
+        run: &Path,
+    ) -> Result<Vec<Pictures>, Error> {
+        let config = &self.classifier.config;
+        let plain = batches::evaluation(config, config.model.image_size, &Comm::single());
+        let statistics = self.splits.train.statistics(config.data.normalize);
+        let worst = worst::mistakes(&self.splits.test, &run.join(PREDICTIONS), plain.clone())?;
+        Ok(vec![worst, drawing::first_batch(&self.loader, plain, statistics)])
+    }
+
     fn evaluation_batch(
         &self,
         device: &Device,
@@ -382,4 +398,22 @@ pub fn check_image_size(
         }
         Some(_) | None => Ok(()),
     }
+}
+/// Fewer patches than this leave the blocks little to relate.
+const FEW_PATCHES: usize = 16;
+
+/// A note of an image that is cut into very few patches, as the default patch does with a small
+/// one.
+fn few_tokens(model: &VimConfig) -> Option<String> {
+    let ([rows, columns], tokens) = (model.grid(), model.num_tokens());
+    let (size, patch) = (model.image_size, model.patch_size);
+    let side = size.height.min(size.width);
+    let fit = (1..=side / 7).rev().find(|patch| side.is_multiple_of(*patch))?;
+    (rows * columns < FEW_PATCHES && fit < patch).then(|| {
+        format!(
+            "patches of {patch} px make {tokens} tokens of an image of {size} px, {rows} x \
+             {columns} patches: small pieces alone are seen as a whole; model.patch_size = {fit} \
+             makes more"
+        )
+    })
 }

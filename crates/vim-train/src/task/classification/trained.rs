@@ -54,7 +54,7 @@ impl TrainedClassifier {
     ///
     /// [`PictureError`](vim_data::PictureError) names a file that cannot be read.
     pub fn classify(&self, path: impl AsRef<Path>) -> Result<Guesses, Error> {
-        self.classify_pixels(&read_whole_picture(path.as_ref())?)
+        self.classify_pixels(&read_whole_picture(path.as_ref(), self.seer.exif)?)
     }
 
     /// [`Self::classify`] of an image of any size in memory.

@@ -21,7 +21,7 @@ impl Heads for LinearHead {
     type Model = Vim;
 
     const WHAT: &'static str = "classifier";
-    const CLASSES: &'static [&'static str] = &["head.bias"];
+    const CLASSES: &'static [(&'static str, usize)] = &[("head.bias", 0)];
     const TASK: TaskKind = TaskKind::Classification;
 
     /// Any: of a configuration of another task the backbone alone counts.

@@ -8,7 +8,8 @@ use serde::{Serialize, Serializer};
 use vim_comm::Comm;
 use vim_data::mask_ops::{Rle, rle_to_string};
 use vim_data::{
-    ImageObjects, LoaderConfig, PictureError, Pixels, Split, encode_png, read_whole_picture,
+    Exif, FEDERATED, ImageObjects, LoaderConfig, PictureError, Pixels, Split, encode_png,
+    read_whole_picture,
 };
 use vim_dense::detection::{Detector, DetectorConfig};
 use vim_run::storage::{Disk, replace};
@@ -21,7 +22,7 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::output::check_distinct;
 use crate::output::coco::{KindReport, classes_csv, kind_reports, tables};
-use crate::task::dense::{self, DenseObjective as _};
+use crate::task::dense::{self, DenseObjective as _, is_federated};
 use crate::task::named::{EvalOptions, Evaluating, NamedTask, PredictOptions, Report, Settings};
 
 impl NamedTask for Detection {
@@ -63,6 +64,9 @@ impl NamedTask for Detection {
     }
 
     fn report(model: Detector, of: &Evaluating<'_>) -> Result<Option<Evaluated>, Error> {
+        if is_federated(of.split) {
+            return Err(Error::data(format!("no score of these data: {FEDERATED}")));
+        }
         let model = model.with_precision(of.config.train.precision)?;
         ObjectDetector::measure(&model, of)
     }
@@ -87,7 +91,9 @@ impl NamedTask for Detection {
         let least = least.unwrap_or(if *json { 0.0 } else { SHOWN });
         Ok(move |paths: &[PathBuf]| {
             let TrainedDetector { model, classes, colours, viewer, device } = &trained;
-            let read: Vec<_> = paths.iter().map(|path| read_whole_picture(path)).collect();
+            // What is drawn and written lies over the picture as viewers show it.
+            let read = |path: &PathBuf| read_whole_picture(path, Exif::Apply);
+            let read: Vec<_> = paths.iter().map(read).collect();
             let images: Vec<&Pixels> = read.iter().flatten().collect();
             let seen = match images.is_empty() {
                 true => Vec::new(),
@@ -108,7 +114,8 @@ impl NamedTask for Detection {
                     written.map_err(Error::io("write", &file))?;
                 }
                 let objects = trained.objects(&seen, least, top);
-                Ok(Ok(Answer { image: path.display().to_string(), seen, objects }))
+                let below = seen.below(least, classes);
+                Ok(Ok(Answer { image: path.display().to_string(), seen, objects, below }))
             };
             paths.iter().zip(&read).map(answer).collect()
         })
@@ -124,7 +131,7 @@ impl Serialize for Evaluated {
             #[serde(flatten)]
             kinds: BTreeMap<String, KindReport<'a>>,
         }
-        let (images, detections) = (self.images, self.found.len());
+        let (images, detections) = (self.images, self.num_found());
         Scores { images, detections, kinds: kind_reports(&self.scores) }.serialize(serializer)
     }
 }
@@ -138,17 +145,18 @@ impl Report for Evaluated {
         if let Some(path) = &options.per_class {
             replace(&Disk, path, &classes_csv(&self.scores)?).map_err(Error::io("write", path))?;
         }
+        let Some((truths, found)) = &self.compared else { return Ok(()) };
         if let Some(path) = &options.detections {
-            replace(&Disk, path, &self.found.json()).map_err(Error::io("write", path))?;
+            replace(&Disk, path, &found.json()).map_err(Error::io("write", path))?;
         }
         if let Some(path) = &options.annotations {
-            replace(&Disk, path, &self.truths.json()).map_err(Error::io("write", path))?;
+            replace(&Disk, path, &truths.json()).map_err(Error::io("write", path))?;
         }
         Ok(())
     }
 
     fn lines(&self, name: &str) -> Vec<String> {
-        let images = format!("{name} images {}, {} detections", self.images, self.found.len());
+        let images = format!("{name} images {}, {} detections", self.images, self.num_found());
         std::iter::once(images).chain(tables(&self.scores)).collect()
     }
 }
@@ -160,16 +168,21 @@ pub(crate) struct Answer {
     seen: Seen,
     /// Those to show.
     objects: Vec<FoundObject>,
+    /// Where there are none, what was seen.
+    below: Option<String>,
 }
 
 impl fmt::Display for Answer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}", FoundObjects::from(self.objects.clone()))
+        match &self.below {
+            Some(below) => write!(formatter, "  {below}"),
+            None => write!(formatter, "{}", FoundObjects::from(self.objects.clone())),
+        }
     }
 }
 
 impl Serialize for Answer {
-    /// With masks as COCO's files have them.
+    /// With masks, if they are found, as COCO's files have them.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct Shown<'a> {
@@ -181,7 +194,8 @@ impl Serialize for Answer {
         struct Object<'a> {
             #[serde(flatten)]
             found: &'a FoundObject,
-            segmentation: Segmentation,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            segmentation: Option<Segmentation>,
         }
         #[derive(Serialize)]
         struct Segmentation {
@@ -190,11 +204,14 @@ impl Serialize for Answer {
         }
         let size = self.seen.size;
         let [h, w] = size.map(|side| side as u32);
-        let object = |(found, runs): (_, &Vec<u32>)| {
-            let counts = rle_to_string(&Rle { h, w, counts: runs.clone() });
-            Object { found, segmentation: Segmentation { size, counts } }
+        let object = |(at, found): (usize, _)| {
+            let segmentation = self.seen.runs.get(at).map(|runs| {
+                let counts = rle_to_string(&Rle { h, w, counts: runs.clone() });
+                Segmentation { size, counts }
+            });
+            Object { found, segmentation }
         };
-        let objects = self.objects.iter().zip(&self.seen.runs).map(object).collect();
+        let objects = self.objects.iter().enumerate().map(object).collect();
         Shown { image: &self.image, size, objects }.serialize(serializer)
     }
 }

@@ -50,12 +50,10 @@ pub type Each<'a> = &'a mut dyn FnMut(&EvalScene, &Seen) -> Result<(), Error>;
 /// What an evaluation found, beside what is there.
 #[derive(Debug)]
 pub struct Evaluated {
-    /// What is there.
-    pub truths: CocoAnnotations,
-    /// What was found.
-    pub found: CocoDetections,
-    /// Scores of boxes, and of masks.
-    pub scores: [CocoScores; 2],
+    /// What is there, and what was found; absent where nothing can be measured.
+    pub compared: Option<(CocoAnnotations, CocoDetections)>,
+    /// Scores of boxes, and of masks if those are found.
+    pub scores: Vec<CocoScores>,
     /// Images evaluated.
     pub images: usize,
 }
@@ -110,13 +108,26 @@ pub fn evaluate(
     let all: Vec<Option<BTreeMap<u64, Seen>>> = share(comm, &own)?;
     let Some(all) = all.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
     let all: BTreeMap<u64, Seen> = all.into_iter().flatten().collect();
-    Ok(Some(compared(split, classes, &all, loading.on_bad)?))
+    let masks = model.config().masks;
+    Ok(Some(compared(split, (classes, masks), &all, loading.on_bad)?))
+}
+
+impl Evaluated {
+    /// Nothing, of `images` whose annotations do not say what is right.
+    pub(super) fn nothing(images: usize) -> Self {
+        Self { compared: None, scores: Vec::new(), images }
+    }
+
+    /// Number of detections.
+    pub(super) fn num_found(&self) -> usize {
+        self.compared.as_ref().map_or(0, |(_, found)| found.len())
+    }
 }
 
 /// `all` that was found in the images of `split`, by their numbers, compared with what is there.
 fn compared(
     split: &Split,
-    classes: &ObjectClasses,
+    (classes, masks): (&ObjectClasses, bool),
     all: &BTreeMap<u64, Seen>,
     on_bad: OnBad,
 ) -> Result<Evaluated, Error> {
@@ -126,15 +137,19 @@ fn compared(
     let of = |found: &CocoDetections, kind| {
         Ok::<_, Error>(CocoEvaluation::new(&truths, found, kind)?.scores())
     };
-    // As detectron2, by whose area of masks the original's models are compared.
-    let scores = [of(&found, CocoKind::Bbox)?, of(&found.without_boxes(), CocoKind::Segm)?];
-    Ok(Evaluated { truths, found, scores, images: split.len() })
+    let mut scores = vec![of(&found, CocoKind::Bbox)?];
+    if masks {
+        // As detectron2, by whose area of masks the original's models are compared.
+        scores.push(of(&found.without_boxes(), CocoKind::Segm)?);
+    }
+    Ok(Evaluated { compared: Some((truths, found)), scores, images: split.len() })
 }
 
-/// The scores of an evaluation; not a number where nothing is to be found.
+/// The scores of an evaluation, those of masks if they are found; not a number where nothing is to
+/// be found. None of annotations that do not say what is right.
 pub fn scores(evaluated: &Evaluated) -> Evaluation {
-    let numbers = evaluated.scores.iter().flat_map(|of| of.numbers.into_iter().take(OF_COCO));
+    let measured = evaluated.scores.iter().flat_map(|of| of.numbers.into_iter().take(OF_COCO));
     let names = SCORES.iter().map(|kind| kind.name);
-    let scores = names.zip(numbers.map(|number| number.unwrap_or(f64::NAN))).collect();
+    let scores = names.zip(measured.map(|number| number.unwrap_or(f64::NAN))).collect();
     Evaluation { scores, images: evaluated.images }
 }

@@ -22,7 +22,7 @@ pub struct Seen {
     pub scores: Vec<f32>,
     /// Class of each, from 0.
     pub classes: Vec<usize>,
-    /// Lengths of the runs of each one's mask.
+    /// Lengths of the runs of each one's mask; none where boxes alone are found.
     pub runs: Vec<Vec<u32>>,
 }
 
@@ -88,15 +88,16 @@ impl Seen {
         self.boxes.is_empty()
     }
 
-    /// The mask of object `at`.
-    pub fn mask(&self, at: usize) -> Mask {
+    /// The mask of object `at`, if masks are found.
+    pub fn mask(&self, at: usize) -> Option<Mask> {
         let [h, w] = self.size.map(|side| side as u32);
-        Mask::Runs(Rle { h, w, counts: self.runs[at].clone() })
+        Some(Mask::Runs(Rle { h, w, counts: self.runs.get(at)?.clone() }))
     }
 
-    /// Pixels of the mask of object `at`.
-    pub fn area(&self, at: usize) -> u64 {
-        self.runs[at].iter().skip(1).step_by(2).map(|&run| u64::from(run)).sum()
+    /// Pixels of the mask of object `at`, if masks are found.
+    pub fn area(&self, at: usize) -> Option<u64> {
+        let on = self.runs.get(at)?.iter().skip(1).step_by(2);
+        Some(on.map(|&run| u64::from(run)).sum())
     }
 
     /// The objects as files of detections have them, of the image numbered `image`, without those
@@ -113,8 +114,18 @@ impl Seen {
                 category: classes.categories[self.classes[at]]?,
                 score: f64::from(self.scores[at]),
                 bbox: [left, top, right - left, bottom - top].map(f64::from),
-                mask: Some(self.mask(at)),
+                mask: self.mask(at),
             })
+        })
+    }
+
+    /// Of objects none of which scores `least` or more: that there are none, and the surest.
+    pub(super) fn below(&self, least: f32, names: &[String]) -> Option<String> {
+        let Some(&score) = self.scores.first() else { return Some("nothing".to_owned()) };
+        let name = names.get(self.classes[0]).map_or("?", String::as_str);
+        let (least_percent, percent) = ((1e4 * least).round() / 1e2, 100.0 * score);
+        (score < least).then(|| {
+            format!("nothing of {least_percent} % or more; the surest: {percent:.2} % {name}")
         })
     }
 
@@ -132,12 +143,12 @@ impl Seen {
             format!("{name} {:.0} %", 100.0 * self.scores[at])
         };
         let labels: Vec<String> = chosen.iter().map(label).collect();
-        let masks: Vec<Mask> = chosen.iter().map(|&at| self.mask(at)).collect();
+        let masks: Vec<Option<Mask>> = chosen.iter().map(|&at| self.mask(at)).collect();
         let shown = |(place, &at): (usize, &usize)| Shown {
             corners: self.boxes[at],
             colour: colour(colours, self.classes[at]),
             label: &labels[place],
-            mask: Some(&masks[place]),
+            mask: masks[place].as_ref(),
         };
         let shown: Vec<Shown<'_>> = chosen.iter().enumerate().map(shown).collect();
         draw_objects(image, &shown)
@@ -164,7 +175,7 @@ pub(super) fn annotated(
         corners: *corners,
         colour: *colour,
         label,
-        mask: Some(&object.mask),
+        mask: object.mask.as_ref(),
     });
     draw_objects(image, &each.collect::<Vec<_>>())
 }
@@ -186,12 +197,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_not_drawn_is_said() {
+        let names = ["disk".to_owned()];
+        let below = |scores: &[f32], least| {
+            let (scores, classes) = (scores.to_vec(), vec![0; scores.len()]);
+            Seen { scores, classes, ..Seen::default() }.below(least, &names)
+        };
+        let surest = "nothing of 30 % or more; the surest: 12.50 % disk";
+        assert_eq!(below(&[0.125, 0.1], 0.3).as_deref(), Some(surest));
+        assert_eq!(below(&[], 0.5).as_deref(), Some("nothing"));
+        assert_eq!(below(&[0.5, 0.1], 0.5), None);
+    }
+
+    #[test]
     fn a_mask_comes_back_from_its_runs() {
         let mask = [false, true, true, false, false, true];
         let seen = Seen { size: [2, 3], runs: vec![runs(&mask, [2, 3])], ..Seen::default() };
         let pixels: Vec<bool> =
-            seen.mask(0).pixels([2, 3]).into_iter().map(|pixel| pixel == 1).collect();
-        assert_eq!((&pixels[..], seen.area(0)), (&mask[..], 3));
+            seen.mask(0).unwrap().pixels([2, 3]).into_iter().map(|pixel| pixel == 1).collect();
+        assert_eq!((&pixels[..], seen.area(0)), (&mask[..], Some(3)));
+        assert_eq!((seen.mask(1), seen.area(1)), (None, None));
     }
 
     #[test]
@@ -203,8 +228,11 @@ mod tests {
             classes: vec![1],
             runs: vec![vec![0, 16]],
         };
-        let classes =
-            ObjectClasses { categories: vec![Some(3), Some(7)], colours: vec![[0; 3]; 2] };
+        let classes = ObjectClasses {
+            categories: vec![Some(3), Some(7)],
+            colours: vec![[0; 3]; 2],
+            federated: false,
+        };
         let found: Vec<Detection> = seen.detections(9, &classes).collect();
         let Detection { image, category, score, bbox, .. } = &found[0];
         assert_eq!((*image, *category, *score), (9, 7, 0.5));

@@ -13,14 +13,14 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use vim_comm::Comm;
 use vim_data::{
-    Batch, EvalScene, EvalScenes, ImageObjects, Mask, ObjectRecipe, OnBad, Pixels, Purpose, Split,
-    Splits, Targets,
+    Batch, EvalScene, EvalScenes, ImageObjects, Mask, ObjectRecipe, OnBad, Purpose, Split, Splits,
+    Targets,
 };
 use vim_dense::detection::mask_target::InstanceMask;
 use vim_dense::detection::{Detector, DetectorConfig, Truths};
 use vim_run::metrics::ScoreKind;
 
-use super::dense::{DenseObjective, DenseTask, PICTURES};
+use super::dense::{DenseObjective, DenseTask, Drawn, PICTURES, is_federated};
 use super::named::Evaluating;
 use super::{Description, Evaluation, batches};
 use crate::config::{Config, ConfigError};
@@ -49,23 +49,25 @@ fn viewer(config: &Config, split: &Split) -> Viewer {
 }
 
 /// The objects of an image as the model learns from them; those without an inside are left out.
+/// They have masks or boxes alone, as the targets have.
 fn truths(targets: &Targets, frame: [usize; 2]) -> Truths {
     let mut truths = Truths::default();
-    for (place, mask) in targets.masks.iter().enumerate() {
-        let edges @ [left, top, right, bottom] = targets.boxes[place];
+    for (place, &edges) in targets.boxes.iter().enumerate() {
+        let [left, top, right, bottom] = edges;
         let has_inside = right - left > LEAST_SIDE && bottom - top > LEAST_SIDE;
-        let mask = match mask {
-            Mask::Polygons(polygons) if polygons.is_empty() => continue,
-            Mask::Polygons(polygons) => InstanceMask::Polygons(polygons.clone()),
-            Mask::Runs(_) => {
+        let mask = match targets.masks.get(place) {
+            None => None,
+            Some(Mask::Polygons(polygons)) if polygons.is_empty() => continue,
+            Some(Mask::Polygons(polygons)) => Some(InstanceMask::Polygons(polygons.clone())),
+            Some(mask @ Mask::Runs(_)) => {
                 let pixels = mask.pixels(frame).into_iter().map(|pixel| pixel == 1).collect();
-                InstanceMask::Bitmap { height: frame[0], width: frame[1], pixels }
+                Some(InstanceMask::Bitmap { height: frame[0], width: frame[1], pixels })
             }
         };
         if has_inside {
             truths.boxes.push(edges);
             truths.classes.push(targets.classes[place] as usize);
-            truths.masks.push(mask);
+            truths.masks.extend(mask);
         }
     }
     truths
@@ -95,7 +97,8 @@ impl DenseObjective for ObjectDetector {
         let strides = DetectorConfig::strides(model);
         Ok(Description {
             model: format!(
-                "Cascade Mask R-CNN on {} tokens, strides {} to {}, method {} (ssm.series = {})",
+                "Cascade {} on {} tokens, strides {} to {}, method {} (ssm.series = {})",
+                if detector.masks { "Mask R-CNN" } else { "R-CNN" },
                 model.num_tokens(),
                 strides[0],
                 strides[strides.len() - 1],
@@ -134,6 +137,10 @@ impl DenseObjective for ObjectDetector {
 
     fn measure(model: &Detector, of: &Evaluating<'_>) -> Result<Option<Evaluated>, Error> {
         let &Evaluating { config, split, batch, device, comm, stop, advance, .. } = of;
+        if is_federated(split) {
+            // Nothing can be measured of LVIS; a run says so at its start.
+            return Ok(Some(Evaluated::nothing(split.len())));
+        }
         let viewer = viewer(config, split);
         let loading = Loading {
             threads: config.data.workers.count(),
@@ -161,7 +168,7 @@ impl DenseObjective for ObjectDetector {
         model: &Detector,
         split: &Split,
         device: &Device,
-    ) -> Result<Vec<(usize, [Pixels; 3])>, Error> {
+    ) -> Result<Vec<Drawn>, Error> {
         let colours = split.dataset().object_classes().map(|classes| classes.colours.clone());
         let (names, colours) = (split.class_names(), colours.unwrap_or_default());
         let viewer = viewer(config, split);
@@ -174,7 +181,7 @@ impl DenseObjective for ObjectDetector {
             let there = annotated(&image, &objects, names, &colours);
             // Drawings of small images are enlarged.
             let image = image.enlarged(found.height / image.height);
-            drawn.push((position, [image, found, there]));
+            drawn.push((position, [image, found, there], seen.below(SHOWN, names)));
         }
         Ok(drawn)
     }
@@ -217,7 +224,9 @@ mod tests {
         };
         let truths = truths(&targets, [2, 3]);
         assert_eq!(truths.classes, [4, 7]);
-        truths.check(8).unwrap();
+        truths.check(8, true).unwrap();
+        let alone = super::truths(&Targets { masks: Vec::new(), ..targets }, [2, 3]);
+        assert_eq!((alone.classes, alone.masks.len()), (vec![4, 6, 7], 0));
         let InstanceMask::Bitmap { pixels, .. } = &truths.masks[1] else { panic!("pixels") };
         assert_eq!(pixels, &[true, false, false, true, false, false]);
     }

@@ -17,7 +17,7 @@ use crate::task::init::{InitFor, init_weights};
 use crate::task::without_data::{self, Forward, Pass, WithoutData};
 use crate::task::{Draw, InitWeights, Objective, Placement};
 
-/// A detector and the sum of its nine losses.
+/// A detector and the sum of its losses: nine, or eight of boxes alone.
 ///
 /// The losses of a micro-batch are divided by its own numbers of images, boxes and masks, as
 /// detectron2 does it on one GPU; the loop averages micro-batches by their images, and shards.
@@ -76,7 +76,9 @@ impl Objective for ObjectDetector {
     type Model = Detector;
     type Inputs = Scenes;
 
-    const PARTS: &'static [&'static str] = &DetectionLosses::NAMES;
+    fn parts(&self) -> &'static [&'static str] {
+        DetectionLosses::names(self.detector.masks)
+    }
 
     fn init(&self, device: &Device) -> Result<Detector, Error> {
         let Config { model, run, train, .. } = &self.config;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use vim_data::{Pixels, read_whole_picture};
+use vim_data::{Exif, Pixels, read_whole_picture};
 use vim_dense::detection::Detector;
 
 use super::inference::{Seen, Viewer};
@@ -36,13 +36,13 @@ impl TrainedDetector {
     }
 
     /// The objects in the image file at `path`, JPEG, PNG, BMP, GIF or WebP, the surest first:
-    /// boxes and masks in the image's own pixels.
+    /// boxes, and masks if it finds them, in the image's own pixels.
     ///
     /// # Errors
     ///
     /// [`PictureError`](vim_data::PictureError) names a file that cannot be read.
     pub fn detect(&self, path: impl AsRef<Path>) -> Result<Seen, Error> {
-        self.detect_pixels(&read_whole_picture(path.as_ref())?)
+        self.detect_pixels(&read_whole_picture(path.as_ref(), Exif::Apply)?)
     }
 
     /// [`Self::detect`] in an image of any size in memory.
@@ -58,7 +58,7 @@ impl TrainedDetector {
         let chosen = (0..seen.len()).take_while(|&at| seen.scores[at] >= least).take(top);
         let object = |at: usize| {
             let (class, score, corners) = (seen.classes[at], seen.scores[at], seen.boxes[at]);
-            FoundObject::new(class, &self.classes, score, corners, Some(seen.area(at)))
+            FoundObject::new(class, &self.classes, score, corners, seen.area(at))
         };
         chosen.map(object).collect()
     }

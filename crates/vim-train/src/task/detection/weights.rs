@@ -14,20 +14,26 @@ use crate::weights::heads::{Heads, Original};
 use crate::weights::record::{METADATA_KEY, Recorded};
 use crate::weights::source::WeightsSource;
 
-/// What begins the backbone's names, and what is called so: the weight of the last layer of the
-/// masks, and the bias of the first layer of a stage's features; in the original, and here.
-const NAMES: [[&str; 3]; 2] = [
-    ["backbone.net.", "roi_heads.mask_head.predictor.weight", "roi_heads.box_head.0.fc1.bias"],
-    ["backbone.", "mask_head.predictor.weight", "box_heads.0.fc1.bias"],
+/// What begins the backbone's names, and what is called so: the weight of what scores the anchors,
+/// the bias of the first layer of a stage's features, and that of the last layer of the masks,
+/// which not all have; in the original, and here.
+const NAMES: [[&str; 4]; 2] = [
+    [
+        "backbone.net.",
+        "proposal_generator.rpn_head.objectness_logits.weight",
+        "roi_heads.box_head.0.fc1.bias",
+        "roi_heads.mask_head.predictor.bias",
+    ],
+    ["backbone.", "rpn.objectness.weight", "box_heads.0.fc1.bias", "mask_head.predictor.bias"],
 ];
 
 impl Heads for DetectorConfig {
     type Model = Detector;
 
     const WHAT: &'static str = "detector";
-    // The bias of the last layer of the masks; here, and in the original.
-    const CLASSES: &'static [&'static str] =
-        &["mask_head.predictor.bias", "roi_heads.mask_head.predictor.bias"];
+    // The bias of a stage's scores, of which one is the background's; here, and in the original.
+    const CLASSES: &'static [(&'static str, usize)] =
+        &[("box_heads.0.cls_score.bias", 1), ("roi_heads.box_predictor.0.cls_score.bias", 1)];
     const TASK: TaskKind = TaskKind::Detection;
 
     fn of_config(config: &Config) -> Option<Self> {
@@ -42,13 +48,15 @@ impl Heads for DetectorConfig {
     /// stream, as they do in the original's detectors.
     fn of_shapes(state: &StateDict) -> Result<(Self, Inferred), String> {
         let shape = |name: &str| state.array(name).map(|array| &array.shape[..]);
-        let found = NAMES.iter().find_map(|[prefix, masks, features]| {
-            match (shape(masks)?, shape(features)?) {
-                (&[_, channels, 1, 1], &[box_features]) => Some((*prefix, channels, box_features)),
+        let found = NAMES.iter().find_map(|[prefix, anchors, features, masks]| {
+            match (shape(anchors)?, shape(features)?) {
+                (&[_, channels, 1, 1], &[box_features]) => {
+                    Some((*prefix, channels, box_features, shape(masks).is_some()))
+                }
                 _ => None,
             }
         });
-        let Some((prefix, channels, box_features)) = found else {
+        let Some((prefix, channels, box_features, masks)) = found else {
             return Err(
                 "is a detector, and its heads have other shapes than a detector's".to_owned()
             );
@@ -58,7 +66,7 @@ impl Heads for DetectorConfig {
         // Files under the original's names have the last norm only where something depends on it.
         let is_normed = prefix == NAMES[0][0] && shape(&format!("{prefix}norm_f.weight")).is_some();
         let last = if is_normed { LastTap::AddNorm } else { LastTap::Add };
-        let heads = Self { last, channels, box_features, ..Self::default() };
+        let heads = Self { last, masks, channels, box_features, ..Self::default() };
         let anchor_size = Assumption::new("detection.anchor_size", heads.anchor_size);
         backbone.assumed.extend([anchor_size, Assumption::new("detection.last", last)]);
         Ok((heads, backbone))

@@ -1,13 +1,17 @@
 //! What `eval` and `predict` say of a segmenter.
 
 use std::fmt;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use vim_chart::{document, text, text_width};
 use vim_comm::Comm;
 use vim_data::dense_ops::{encode_grey, encode_palette, overlay};
-use vim_data::{Confusion, LabelMap, LoaderConfig, Pixels, Split, encode_png, read_whole_picture};
+use vim_data::{
+    Confusion, Exif, LabelMap, LoaderConfig, Pixels, Split, encode_png, read_whole_picture,
+};
 use vim_dense::{Segmenter, SegmenterConfig};
 use vim_run::metrics::Scores;
 use vim_run::storage::{Disk, replace};
@@ -19,7 +23,7 @@ use super::trained::TrainedSegmenter;
 use super::{ClassShares, PixelClassifier, Segmentation};
 use crate::config::Config;
 use crate::error::Error;
-use crate::output::{check_distinct, confusion};
+use crate::output::{check_distinct, check_free, confusion};
 use crate::task::Evaluation;
 use crate::task::dense::{self, DenseObjective as _};
 use crate::task::named::{
@@ -88,9 +92,19 @@ impl NamedTask for Segmentation {
     ) -> Result<impl Fn(&[PathBuf]) -> Result<Vec<Result<Answer, String>>, Error>, Error> {
         let viewer = Viewer { multi_scale: options.multi_scale, ..trained.viewer };
         let (outputs, top) = (Outputs::of(options), options.top.unwrap_or(TOP));
+        if let Some(folder) = &outputs.maps {
+            let (path, svg) = (folder.join(LEGEND), legend(&trained.classes, &trained.colours));
+            // Maps of other images may lie beside it, by the same classes.
+            if fs::read(&path).is_ok_and(|there| there != svg.as_bytes()) {
+                check_free(&path, options.force)?;
+            }
+            replace(&Disk, &path, svg.as_bytes()).map_err(Error::io("write", &path))?;
+        }
         Ok(move |paths: &[PathBuf]| {
             let read = |path: &PathBuf| {
-                let image = read_whole_picture(path).map_err(|error| error.to_string())?;
+                // What is drawn and written lies over the picture as viewers show it.
+                let image = read_whole_picture(path, Exif::Apply);
+                let image = image.map_err(|error| error.to_string())?;
                 let checked = viewer.check(&trained.model, &image);
                 checked.map_err(|why| format!("{} {why}", path.display()))?;
                 Ok(image)
@@ -165,6 +179,25 @@ fn table(classes: &[ClassRow]) -> String {
     lines.join("\n")
 }
 
+/// The file beside maps that says which colour is which class.
+const LEGEND: &str = "classes.svg";
+
+/// The classes called `names` beside their `colours`, as a figure.
+fn legend(names: &[String], colours: &[[u8; 3]]) -> String {
+    const ROW: f64 = 22.0;
+    let row = |(at, (name, [red, green, blue])): (usize, (&String, &[u8; 3]))| {
+        let y = 10.0 + ROW * at as f64;
+        let name = text("value", (38.0, y + 13.0), "start", name);
+        format!(
+            "<rect class=\"axis\" x=\"12\" y=\"{y}\" width=\"16\" height=\"16\" \
+             fill=\"rgb({red},{green},{blue})\"/>{name}\n"
+        )
+    };
+    let rows: String = names.iter().zip(colours).enumerate().map(row).collect();
+    let widest = names.iter().map(|name| text_width(name, 13.0)).fold(0.0, f64::max);
+    document(widest + 50.0, ROW * names.len() as f64 + 14.0, "classes and their colours", &rows)
+}
+
 /// Number of class 0 in a submission.
 const FIRST: u8 = 1;
 
@@ -233,6 +266,14 @@ impl Outputs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_legend_names_each_colour() {
+        let svg = legend(&["sky".to_owned(), "<sea>".to_owned()], &[[1, 2, 3], [4, 5, 6]]);
+        let sea = "fill=\"rgb(4,5,6)\"/><text class=\"value\"";
+        assert!(svg.contains(sea) && svg.contains(">sky</text>"), "{svg}");
+        assert!(svg.contains(">&lt;sea&gt;</text>"), "{svg}");
+    }
 
     #[test]
     fn files_are_named_after_the_image() {

@@ -12,13 +12,13 @@ use burn::tensor::{Device, Tensor, TensorData};
 use vim_comm::Comm;
 use vim_data::dense_ops::overlay;
 use vim_data::{
-    Batch, Confusion, DenseRecipe, EvalPair, EvalPairs, Floors, LabelMap, OnBad, Pixels, Purpose,
-    Split, Splits,
+    Batch, Confusion, DenseRecipe, EvalPair, EvalPairs, Floors, LabelMap, OnBad, Purpose, Split,
+    Splits,
 };
 use vim_dense::Segmenter;
 use vim_run::metrics::ScoreKind;
 
-use super::dense::{DenseObjective, DenseTask, PICTURES};
+use super::dense::{DenseObjective, DenseTask, Drawn, PICTURES};
 use super::named::Evaluating;
 use super::{Description, Evaluation, batches};
 use crate::config::{Config, ConfigError};
@@ -147,7 +147,7 @@ impl DenseObjective for PixelClassifier {
         model: &Segmenter,
         split: &Split,
         device: &Device,
-    ) -> Result<Vec<(usize, [Pixels; 3])>, Error> {
+    ) -> Result<Vec<Drawn>, Error> {
         let maps = split.dataset().label_maps();
         let colours = maps.map(|maps| maps.colours.clone()).unwrap_or_default();
         let viewer = viewer(config, split);
@@ -158,7 +158,7 @@ impl DenseObjective for PixelClassifier {
             let labels = viewer.labels(model, &[&image], device)?.concat();
             let [said, labelled] =
                 [&labels, &map.labels].map(|labels| overlay(&image, labels, &colours));
-            drawn.push((position, [image, said, labelled]));
+            drawn.push((position, [image, said, labelled], None));
         }
         Ok(drawn)
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use burn::tensor::Device;
-use vim_data::{Pixels, read_whole_picture};
+use vim_data::{Exif, Pixels, read_whole_picture};
 use vim_dense::Segmenter;
 
 use super::inference::Viewer;
@@ -55,7 +55,7 @@ impl TrainedSegmenter {
     /// [`PictureError`](vim_data::PictureError) names a file that cannot be read. An image with a
     /// side beyond [`LONGEST_SIDE`](vim_data::LONGEST_SIDE) is bad data.
     pub fn segment(&self, path: impl AsRef<Path>) -> Result<PixelClasses, Error> {
-        self.segment_pixels(&read_whole_picture(path.as_ref())?)
+        self.segment_pixels(&read_whole_picture(path.as_ref(), Exif::Apply)?)
     }
 
     /// [`Self::segment`] of an image of any size in memory.

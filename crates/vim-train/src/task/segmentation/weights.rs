@@ -18,7 +18,7 @@ impl Heads for SegmenterConfig {
 
     const WHAT: &'static str = "segmenter";
     // The bias of its last layer; here and in the original.
-    const CLASSES: &'static [&'static str] = &["decode_head.conv_seg.bias"];
+    const CLASSES: &'static [(&'static str, usize)] = &[("decode_head.conv_seg.bias", 0)];
     const TASK: TaskKind = TaskKind::Segmentation;
 
     fn of_config(config: &Config) -> Option<Self> {

@@ -21,12 +21,13 @@ use vim_run::signals::StopRequest;
 use vim_run::{Log, host_name};
 
 use super::TrainArgs;
-use crate::config::{Config, DevicesConfig, Gpus, Interval};
+use crate::config::{BatchSize, Config, DevicesConfig, Gpus, Interval};
 use crate::device::{self, SelectedDevice};
 use crate::error::{Error, Failure, code};
 use nodes::NodePlace;
 pub(super) use shards::{ShardCount, ShardsFrom};
 use supervisor::Supervisor;
+pub(super) use supervisor::end_with_parent;
 pub(crate) use team::{Ended, RankArg, Team, start};
 use watchdog::Joining;
 
@@ -63,6 +64,8 @@ pub(in crate::train) struct Member {
     gpu: Option<usize>,
     /// Process number of the supervisor.
     supervisor: u32,
+    /// Images of a batch, of a run whose file leaves them to be sought.
+    images: Option<usize>,
 }
 
 impl Role {
@@ -76,7 +79,11 @@ impl Role {
         if let Some(text) = &args.rank {
             let member = Member::of(text)?;
             let shards = member.shards;
-            let config = with_shards(config, shards.count)?;
+            let mut config = config.clone();
+            if let Some(images) = member.images {
+                config.train.batch_size = BatchSize::Images(images);
+            }
+            let config = with_shards(&config, shards.count)?;
             return Ok((Self::Rank(Rank::Member(Box::new(member))), shards, config));
         }
         let place = NodePlace::of(args, config)?;
@@ -116,7 +123,7 @@ impl Role {
 
 /// The devices of this machine's ranks: a GPU's number, or none for the CPU. Empty for one device
 /// that is found later; of several nodes each has one at least.
-fn devices(
+pub(super) fn devices(
     args: &TrainArgs,
     config: &Config,
     is_one_of_several: bool,

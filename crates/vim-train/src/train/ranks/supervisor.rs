@@ -49,7 +49,7 @@ pub(super) fn is_of_another(error: &CommError) -> bool {
 }
 
 /// Ends this process when the process `parent`, which started it, ends.
-pub(super) fn end_with_parent(parent: u32) {
+pub(in crate::train) fn end_with_parent(parent: u32) {
     // Where that cannot be had, the supervisor ends its ranks wherever it can.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let now = getppid().map(|pid| pid.as_raw_nonzero().get());
@@ -112,6 +112,7 @@ impl Supervisor {
             shards,
             gpu,
             supervisor: process::id(),
+            images: Some(config.train.images()),
         });
         let members: Vec<Member> = members.collect();
         let rendezvous = members[0].rendezvous(config);
@@ -285,7 +286,11 @@ impl Supervisor {
 
     /// Sends the ranks the signal that this process was sent.
     fn forward(&mut self, ranks: &mut [Started], stop: &StopRequest) {
-        let signal = stop.get().map(|stop| stop.signal());
+        let request = stop.get();
+        if let (Some(request), None) = (request, self.forwarded) {
+            eprintln!("{}", request.acknowledged());
+        }
+        let signal = request.map(|stop| stop.signal());
         if let Some(number) = signal
             && signal != self.forwarded
             && let Some(signal) = NAMED.iter().copied().find(|signal| signal.as_raw() == number)

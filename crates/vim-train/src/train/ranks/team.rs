@@ -113,6 +113,7 @@ pub(crate) fn start(config: &Config, devices: Vec<Option<usize>>) -> Result<Ende
         shards: ShardCount { count: world, from: ShardsFrom::Ranks },
         gpu,
         supervisor: process::id(),
+        images: None,
     });
     let members: Vec<Member> = members.collect();
     let rendezvous = members[0].rendezvous(config);

@@ -193,8 +193,11 @@ impl<const JOINT: bool> Objective for Product<JOINT> {
     type Model = Factor;
     type Inputs = Tensor<1>;
 
-    const PARTS: &'static [&'static str] = &["mean", "square"];
     const JOINT: bool = JOINT;
+
+    fn parts(&self) -> &'static [&'static str] {
+        &["mean", "square"]
+    }
 
     fn init(&self, device: &Device) -> Result<Factor, Error> {
         Ok(Factor { factor: Param::from_tensor(Tensor::from_floats([FACTOR as f32], device)) })

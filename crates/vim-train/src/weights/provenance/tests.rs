@@ -179,7 +179,11 @@ fn every_key_is_refused_by_each_use_that_sees_it_unless_allowed() {
                 let result = of_file.check_use(&now, what, &[]);
                 let label = format!("{row}, {what:?}");
                 if !sees {
-                    assert_eq!(result.unwrap().differences, [""; 0], "{label}");
+                    // Other test images are evaluated, and that is said.
+                    let is_said = key == "split.test_fingerprint"
+                        && matches!(what, Use::Evaluate { held_out: false });
+                    let said = result.unwrap().differences;
+                    assert_eq!(said.len(), usize::from(is_said), "{label}: {said:?}");
                     continue;
                 }
                 let error = result.expect_err(&label);
@@ -248,6 +252,32 @@ fn held_out_images_of_unknown_weights_are_said() {
     before.data = before.data.map(|data| RecordedData { train_fingerprint: None, ..data });
     let result = source(before).check_use(&now, Use::Evaluate { held_out: true }, &[]);
     assert!(result.unwrap_err().to_string().contains("data.val_seed (recorded 0, now 7)"));
+}
+
+#[test]
+fn a_key_is_named_with_its_section() {
+    for (key, name) in [
+        ("images.exif", "data.exif"),
+        ("images.dataset", "data.dataset"),
+        ("images.pairs.scale", "pairs.scale"),
+        ("split.val_seed", "data.val_seed"),
+    ] {
+        assert_eq!(configured(key), name);
+    }
+}
+
+#[test]
+fn other_test_images_than_the_run_had_are_said() {
+    let [recorded, ..] = records();
+    let said = |what| {
+        let now = with(&recorded, "split.test_fingerprint = \"c\"").unwrap();
+        let now = with(&now, "split.test_images = 6").unwrap();
+        source(recorded.clone()).check_use(&now, what, &[]).unwrap().differences
+    };
+    let test = said(Use::Evaluate { held_out: false });
+    assert_eq!(test, ["2 test images were recorded, now there are 6"]);
+    assert!(said(Use::Evaluate { held_out: true }).is_empty());
+    assert!(said(Use::Predict).is_empty());
 }
 
 #[test]

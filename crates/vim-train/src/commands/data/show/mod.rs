@@ -1,30 +1,24 @@
 //! `vim-train data show`: the training images as a picture and as a labelled page.
 
-mod objects;
 mod page;
-mod pairs;
-mod words;
 
 use std::path::PathBuf;
 
-use burn::tensor::{Device, Tensor};
 use clap::Args;
 use vim_comm::Comm;
-use vim_data::{
-    Batch, Described, Loader, LoaderConfig, OnBad, Pixels, Split, Statistics, contact_sheet,
-    encode_png,
-};
+use vim_data::{Loader, Pixels, contact_sheet, encode_png};
 use vim_run::printable;
 use vim_run::storage::{Disk, replace};
 
 use crate::args::Overrides;
-use crate::config::Config;
+use crate::config::{Config, config_inputs};
 use crate::error::Error;
-use crate::output::{OutputError, check_free, check_no_input, print, print_json};
+use crate::output::{OutputError, check_apart, check_free, check_no_input, print, print_json};
 use crate::task::batches;
+use crate::task::drawing::{Row, Shown, shown};
 use crate::task::kinds::with_task;
 use crate::task::named::NamedTask;
-use page::{Row, page};
+use page::page;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,7 +40,7 @@ pub(crate) struct ShowArgs {
     #[command(flatten)]
     overrides: Overrides,
     /// Where to write the PNG; the page is beside it, ending in .html.
-    #[arg(long, value_name = "FILE", default_value = "samples.png")]
+    #[arg(short, long, alias = "output", value_name = "FILE", default_value = "samples.png")]
     out: PathBuf,
     /// Images to show, the first ones of the batch.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=4096))]
@@ -80,8 +74,9 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     let files = [&args.out, &table];
     files.into_iter().try_for_each(|file| check_free(file, args.force))?;
     let config = Config::load(&args.config, &args.overrides.set)?;
-    let mut read = config.data_inputs();
-    read.push(args.config.clone());
+    // Of folders the parts in them count, below.
+    let data = config.data_inputs().into_iter().filter(|path| path.is_file());
+    let read: Vec<PathBuf> = data.chain(config_inputs([&args.config])).collect();
     files
         .into_iter()
         .try_for_each(|file| check_no_input(file, read.iter().map(PathBuf::as_path)))?;
@@ -89,6 +84,10 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     let (splits, loading) = with_task!(task, T => {
         (<T as NamedTask>::splits(&config)?, <T as NamedTask>::training(&config, &Comm::single()))
     });
+    let parts = [Some(&splits.train), Some(&splits.test), splits.val.as_ref()];
+    let roots: Vec<PathBuf> =
+        parts.into_iter().flatten().flat_map(|part| part.dataset().roots()).collect();
+    files.into_iter().try_for_each(|file| check_apart(file, &roots))?;
     let size = config.model.image_size;
     let statistics = splits.train.statistics(config.data.normalize);
     let plain = batches::evaluation(&config, size, &Comm::single());
@@ -101,33 +100,14 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
         )));
     }
     let number = args.epoch * per_epoch + args.batch;
-    let described = loader.describe(number)?;
-    let batch = loader
-        .batches(number..number + 1)
-        .next()
-        .ok_or_else(|| Error::internal("a batch that there is was not made"))??;
-    // The draws of an image are side by side.
-    let groups: Vec<&[Described]> = described
-        .chunk_by(|a, b| a.index == b.index && a.key.repeat < b.key.repeat)
-        .take(args.count as usize)
-        .collect();
-    let count = args.count as usize;
-    let (has_maps, has_objects) = (batch.label_maps.is_some(), !batch.targets.is_empty());
-    let rows = if has_maps {
-        pairs::rows(&splits.train, &batch, &described, count)?
-    } else if has_objects {
-        objects::rows(&splits.train, &batch, &described, count)?
-    } else {
-        let before = originals(&splits.train, &groups, plain)?;
-        let after = received(&batch, statistics)?;
-        rows(&described, &groups, before, after, splits.train.class_names())
-    };
+    let Shown { rows, described, is_drawn } =
+        shown(&loader, number, args.count as usize, plain, statistics)?;
 
     let shorter = rows.first().map_or(CELL, |row| row.before.height.min(row.before.width));
     let factor = CELL.div_ceil(shorter);
     let picture = encode_png(&sheet(&rows, factor));
     let title = format!("Epoch {}, batch {}", args.epoch, args.batch);
-    let cropping = if has_maps || has_objects {
+    let cropping = if is_drawn {
         format!("crops of {size} px, beside them what they show")
     } else {
         config.augment.cropping(batches::sides(size), splits.train.image_size())
@@ -137,7 +117,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     written.map_err(Error::io("write", &args.out))?;
     replace(&Disk, &table, page.as_bytes()).map_err(Error::io("write", &table))?;
     if args.json {
-        return print_json(&groups.concat());
+        return print_json(&described);
     }
     print(&cropping)?;
     for row in &rows {
@@ -158,32 +138,6 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Error> {
     ))
 }
 
-/// A row for each group of draws of one image; `before` has an image for each, `after` one for each
-/// slot of the batch.
-fn rows(
-    described: &[Described],
-    groups: &[&[Described]],
-    before: Vec<Pixels>,
-    after: Vec<Pixels>,
-    names: &[String],
-) -> Vec<Row> {
-    let class = |one: &Described| names.get(one.label as usize).map_or("", String::as_str);
-    let repeats = groups.iter().flat_map(|group| group.iter()).map(|one| one.key.repeat).max();
-    let columns = repeats.map_or(0, |last| last as usize + 1);
-    let (mut slots, mut rows) = (after.into_iter().enumerate(), Vec::new());
-    for (group, before) in groups.iter().zip(before) {
-        let mut draws: Vec<Option<(Pixels, String)>> = (0..columns).map(|_| None).collect();
-        for (one, (slot, pixels)) in group.iter().zip(slots.by_ref()) {
-            let partner = &described[described.len() - 1 - slot];
-            draws[one.key.repeat as usize] = Some((pixels, words::done(one, class(partner))));
-        }
-        let [height, width] = group[0].source;
-        let label = format!("{} ({}), {height}x{width} px", group[0].name, class(&group[0]));
-        rows.push(Row { label, before, draws });
-    }
-    rows
-}
-
 /// The picture: a row for each image, as evaluation sees it and then its draws.
 fn sheet(rows: &[Row], factor: usize) -> Pixels {
     let columns = 1 + rows.iter().map(|row| row.draws.len()).max().unwrap_or(0);
@@ -194,41 +148,4 @@ fn sheet(rows: &[Row], factor: usize) -> Pixels {
     let cells: Vec<Option<Pixels>> =
         cells.map(|cell| cell.map(|pixels| pixels.enlarged(factor))).collect();
     contact_sheet(&cells, columns)
-}
-
-/// The images after the evaluation transform.
-fn originals(
-    split: &Split,
-    groups: &[&[Described]],
-    loading: LoaderConfig,
-) -> Result<Vec<Pixels>, Error> {
-    let indices = groups.iter().map(|group| group[0].index).collect();
-    let config = LoaderConfig { batch_size: groups.len(), on_bad: OnBad::Fail, ..loading };
-    let loader = Loader::new(split.only(indices), config)?;
-    let mut images = Vec::new();
-    for batch in loader.epoch(0, 0) {
-        let batch = batch?;
-        let bytes = 3 * batch.height * batch.width;
-        let image =
-            |data: &[u8]| Pixels { height: batch.height, width: batch.width, data: data.to_vec() };
-        images.extend(batch.images.chunks_exact(bytes).map(image));
-    }
-    Ok(images)
-}
-
-/// The model's input images, converted back to bytes.
-fn received(batch: &Batch, by: Statistics) -> Result<Vec<Pixels>, Error> {
-    let device = Device::flex();
-    let images = batches::images(batch, by, &device)?;
-    let channel =
-        |values: [f32; 3]| Tensor::<1>::from_floats(values, &device).reshape([1, 3, 1, 1]);
-    let images = (images * channel(by.std) + channel(by.mean)) * 255.0;
-    let values: Vec<f32> = images.permute([0, 2, 3, 1]).into_data().iter().collect();
-    let (height, width) = (batch.height, batch.width);
-    let image = |values: &[f32]| Pixels {
-        height,
-        width,
-        data: values.iter().map(|value| value.round().clamp(0.0, 255.0) as u8).collect(),
-    };
-    Ok(values.chunks_exact(3 * height * width).map(image).collect())
 }

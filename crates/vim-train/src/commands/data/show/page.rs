@@ -7,19 +7,11 @@ use vim_data::Pixels;
 
 use crate::error::Error;
 use crate::output::picture::data_uri;
-
-/// An image and what became of it, draw by draw.
-pub(super) struct Row {
-    /// Its name and class.
-    pub(super) label: String,
-    pub(super) before: Pixels,
-    /// By the number of the draw, with what was done to it; `None` for a draw of another batch.
-    pub(super) draws: Vec<Option<(Pixels, String)>>,
-}
+use crate::task::drawing::Row;
 
 const STYLE: &str = "\
 :root { color-scheme: light dark }
-body { font: 14px \"DejaVu Sans\", \"Segoe UI\", Helvetica, Arial, sans-serif; margin: 1.5em }
+body { font: 14px \"DejaVu Sans\", \"Segoe UI\", Helvetica, Arial, \"Noto Sans CJK SC\", \"PingFang SC\", \"Microsoft YaHei\", sans-serif; margin: 1.5em }
 th { text-align: left; font-weight: 600 }
 th, td { vertical-align: top; padding: 0.4em 0.8em 0.8em 0 }
 td, tbody th { min-width: 9em; max-width: 18em; overflow-wrap: anywhere }

@@ -6,7 +6,7 @@ use vim_data::{
     Split,
 };
 
-use super::page::Row;
+use super::Row;
 use crate::error::Error;
 
 /// A row for each of the first `count` images of a batch of `split`.

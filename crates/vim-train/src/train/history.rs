@@ -7,6 +7,7 @@ use serde::Serialize;
 use vim_run::metrics::{Curve, OWN_WEIGHTS, Record, RecordReader, ScoreKind, Scores};
 use vim_run::{METRICS, TIMING};
 
+use crate::output::sparkline::drawn;
 use crate::task::EvalSplit;
 use crate::task::kinds::PRIMARY;
 
@@ -69,7 +70,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    pub(super) fn read(folder: &Path, problems: &mut Vec<String>) -> Self {
+    pub(crate) fn read(folder: &Path, problems: &mut Vec<String>) -> Self {
         let mut history = Self::default();
         each(folder, METRICS, &["kind", "step"], problems, |record| history.add(&record));
         let (mut last, mut speeds) = (0.0, Vec::new());
@@ -147,6 +148,17 @@ impl History {
     pub(crate) fn split(&self) -> EvalSplit {
         let is_watched = self.val.is_empty() && !self.watched.is_empty();
         if is_watched { EvalSplit::Test } else { EvalSplit::Val }
+    }
+
+    /// The courses of the training loss and of the primary score, in characters, each with its
+    /// first and last value.
+    pub(crate) fn drawn(&self) -> [Option<String>; 2] {
+        let (score, primary) = (self.score_curve(), self.primary());
+        let ends = score.first().zip(score.last()).map(|(first, last)| [*first, *last]);
+        [
+            drawn(&self.loss.points(), self.loss.ends(), |loss| format!("{loss:.4}")),
+            drawn(&score, ends, |score| primary.show(score)),
+        ]
     }
 
     /// The primary score of the model's own weights by step, on the split that was evaluated during

@@ -8,7 +8,7 @@ use vim_data::{
     Targets,
 };
 
-use super::page::Row;
+use super::Row;
 use super::pairs::framed;
 use crate::error::Error;
 
@@ -28,10 +28,10 @@ impl Classes<'_> {
         class: u32,
         corners: [f32; 4],
         label: &'b str,
-        mask: &'b Mask,
+        mask: Option<&'b Mask>,
     ) -> Shown<'b> {
         let colour = self.colours.get(class as usize).copied().unwrap_or([255; 3]);
-        Shown { corners, colour, label, mask: Some(mask) }
+        Shown { corners, colour, label, mask }
     }
 }
 
@@ -82,16 +82,17 @@ fn annotated(scene: &EvalScene, classes: &Classes<'_>) -> Pixels {
     let shown = objects.iter().zip(&labels).map(|(object, label)| {
         let [x, y, width, height] = object.bbox;
         let corners = [x, y, x + width, y + height].map(|at| at as f32);
-        classes.shown(object.class, corners, label, &object.mask)
+        classes.shown(object.class, corners, label, object.mask.as_ref())
     });
     draw_objects(&scene.image, &shown.collect::<Vec<_>>())
 }
 
 /// A crop with what is to be found in it.
 fn with_targets(crop: &Pixels, targets: &Targets, classes: &Classes<'_>) -> Pixels {
-    let each = targets.boxes.iter().zip(&targets.classes).zip(&targets.masks);
-    let shown = each
-        .map(|((&corners, &class), mask)| classes.shown(class, corners, classes.name(class), mask));
+    let each = targets.boxes.iter().zip(&targets.classes).enumerate();
+    let shown = each.map(|(at, (&corners, &class))| {
+        classes.shown(class, corners, classes.name(class), targets.masks.get(at))
+    });
     draw_objects(crop, &shown.collect::<Vec<_>>())
 }
 
