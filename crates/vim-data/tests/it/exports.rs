@@ -11,8 +11,8 @@ use vim_data::{
 };
 
 use crate::coco_tree::{
-    SIDE, annotations, config, drawn, epoch, file, files, open, scenes, shapes, training,
-    write_folder,
+    SIDE, annotations, as_annotated, config, drawn, epoch, file, files, open, scenes, shapes,
+    training, write_folder,
 };
 
 /// The images of a split below `folder`, and its annotations with the names that `name` gives them.
@@ -343,19 +343,7 @@ fn scores_of_boxes_need_no_masks() {
     let root = without_masks(1);
     let test = vim_data::open::<ImageObjects>(&boxes_alone(root.path())).unwrap().test;
     let truths = CocoAnnotations::of(&test, OnBad::Fail).unwrap();
-    let categories = test.dataset().object_classes().unwrap().categories.clone();
-    let found = scenes(&test).into_iter().flat_map(|scene| {
-        let (image, categories) = (scene.objects.id, categories.clone());
-        let seen = scene.objects.objects.into_iter().filter(|object| !object.crowd);
-        seen.map(move |object| vim_data::Detection {
-            image,
-            category: categories[object.class as usize].unwrap(),
-            score: 0.5,
-            bbox: object.bbox,
-            mask: object.mask,
-        })
-    });
-    let found = CocoDetections::of(&truths, found).unwrap();
+    let found = CocoDetections::of(&truths, as_annotated(&test)).unwrap();
     let scores = CocoEvaluation::new(&truths, &found, CocoKind::Bbox).unwrap().scores();
     assert!((scores.numbers[0].unwrap() - 1.0).abs() < 1e-12, "{scores:?}");
     assert_eq!(scores.unusable, vim_data::CocoUnusable::default());
