@@ -74,6 +74,8 @@ fn variables_are_filled_in_where_paths_are() {
     let old = json(&["--set", "version=2", "--set", "data.index_cache=$NOWHERE"]);
     assert_eq!(old["train"]["init"], "$PLACE");
     assert_eq!(old["data"]["index_cache"], "$NOWHERE");
+    let plain = json(&["--set", "version=2", "--set", "data.index_cache=/a:-~b/${PLACE}:-~/$x"]);
+    assert_eq!(plain["data"]["index_cache"], "/a:-~b//scratch/me:-~/$x");
     assert_eq!(old["run"]["root"], "/scratch/me/runs");
     for (set, expected) in [
         ("data.path=$NOWHERE/x", "data.path: the environment variable `NOWHERE` is not set"),

@@ -267,6 +267,25 @@ fn a_key_is_named_with_its_section() {
 }
 
 #[test]
+fn dense_weights_say_whether_images_were_turned() {
+    let of = |exif: &str| {
+        let text = format!("task = \"segmentation\"\n[data]\ndataset = \"pairs\"\n{exif}");
+        let config = Config::from_toml(&text).unwrap();
+        let data = RecordedData::of_config(&config.data);
+        Recorded::of_run(&config, &["x".into(), "y".into()], data)
+    };
+    let (turned, stored) = (of(""), of("exif = \"ignore\"\n"));
+    let evaluate = Use::Evaluate { held_out: false };
+    let result = source(stored.clone()).check_use(&turned, evaluate, &[]);
+    let error = result.unwrap_err().to_string();
+    assert!(error.contains("data.exif (recorded not set, now \"apply\")"), "{error}");
+    // Of version 2, which knew no such key, nothing is recorded either.
+    assert!(stored.images.unwrap().exif.is_none());
+    assert!(source(turned.clone()).check_use(&turned, evaluate, &[]).is_ok());
+    assert!(source(stored.clone()).check_use(&stored, evaluate, &[]).is_ok());
+}
+
+#[test]
 fn other_test_images_than_the_run_had_are_said() {
     let [recorded, ..] = records();
     let said = |what| {
