@@ -23,8 +23,8 @@ const STEPS: u64 = 3;
 type Timed = (usize, f64);
 
 /// Training images a second of the run of `config` on `device`, with its images as they come from
-/// the disk, by steps of at most `limit`; `None` if none ends within it. On a GPU it begins when the
-/// first step has compiled the kernels, and the batches that were made meanwhile do not count.
+/// the disk, by steps of at most `limit`; `None` if none ends within it. On a GPU it begins when
+/// the first step has compiled the kernels, and the batches that were made meanwhile do not count.
 ///
 /// What a step still does at the limit goes on in a thread of its own: the process should end soon.
 /// A GPU is waited for, as its driver is not to be in use when a process ends.
