@@ -13,7 +13,7 @@ use crate::storage::cache::{self, CachedIndex};
 use crate::storage::folder::instead_of_images;
 use crate::storage::images::Images;
 use crate::storage::index::Index;
-use crate::storage::layout::{self, DataParts, Found, Part, Sought};
+use crate::storage::layout::{self, DataParts, Found, Part, Sought, is_test};
 use crate::storage::staging::{Stage, Staging};
 
 /// The source of ImageNet and of folders. The classes are found with the files.
@@ -64,7 +64,9 @@ pub fn open_images(
     let mut all: Vec<&mut Images> =
         std::iter::once(&mut train).chain(&mut val).chain(&mut test).collect();
     let staging = start_staging(&mut all, &mut notes, config.stage, env_paths)?;
-    Ok(Sources { train, val, test, notes, staging })
+    // There may be very many, whose links are not looked at.
+    let all = |part: &Images| (0..part.len()).collect();
+    Sources { train, val, test, notes, staging }.apart(false, |part| (part, all(part)))
 }
 
 fn find(config: &DataConfig) -> Result<Found, DataError> {
@@ -93,8 +95,7 @@ fn unread_note(train: &Path, unread: &[PathBuf], parts: DataParts) -> Option<Str
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let names: Vec<String> = unread.iter().map(name).collect();
     let are = if names.len() == 1 { "is" } else { "are" };
-    let hint = match parts == DataParts::TrainVal && names.iter().any(|name| name.contains("test"))
-    {
+    let hint = match parts == DataParts::TrainVal && unread.iter().any(|path| is_test(path)) {
         true => "; `data.parts = \"train_val_test\"` reads a test part that has classes",
         false => "",
     };

@@ -112,7 +112,8 @@ pub fn open_pairs(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<P
             format!("{found} {what} pairs; {name} as published has {published}")
         }));
     }
-    Ok(Sources { train, val: Some(val), test: None, notes, staging })
+    Sources { train, val: Some(val), test: None, notes, staging }
+        .apart(true, |part| (&part.images, part.places_of(0)))
 }
 
 /// The places of images and label maps in the training and the validation part.
@@ -124,22 +125,15 @@ fn places(
     match halves {
         Halves::Parts(parts) => {
             let [train, val] = parts.each_ref().map(|halves| Partners::new(halves, config));
-            notes.extend(train.notes().into_iter().chain(val.notes()));
+            for part in [&train, &val] {
+                notes.extend(part.notes().into_iter().chain(part.twins()));
+            }
             Ok([train.all()?, val.all()?])
         }
         Halves::Listed(both, [of_train, of_val]) => {
             let both = Partners::new(both, config);
-            let [train, val] = [both.listed(of_train)?, both.listed(of_val)?];
-            let shared = val.iter().filter(|pair| train.binary_search(pair).is_ok()).count();
-            notes.extend((shared > 0).then(|| {
-                format!(
-                    "{shared} of {} images of {} are in {}, too: scores of them are too good",
-                    val.len(),
-                    of_val.file,
-                    of_train.file
-                )
-            }));
-            Ok([train, val])
+            notes.extend(both.twins());
+            Ok([both.listed(of_train)?, both.listed(of_val)?])
         }
     }
 }
