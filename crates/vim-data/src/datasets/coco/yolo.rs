@@ -207,19 +207,7 @@ pub(super) fn read(
     let called = folder.file_name().unwrap_or_default().to_string_lossy();
     let images = open_images(&folder, &called, config, env_paths, notes)?;
     let places: Vec<usize> = (0..images.len()).collect();
-    let files: Vec<PathBuf> =
-        places.iter().map(|&place| file_of(&images, place, &folder, &labels)).collect();
-    let mut known = HashMap::new();
-    for (&place, file) in places.iter().zip(&files) {
-        if let Some(other) = known.insert(file, place) {
-            let [one, other] = [place, other].map(|place| images.location(place));
-            let why = format!(
-                "{other} and {one} have one file of them, `{}`: remove or rename one",
-                file.display()
-            );
-            return Err(wrong(&labels, why));
-        }
-    }
+    let files = files_of(&images, &folder, &labels)?;
     let (heads, more) = look(&images, &places, config.workers.count(), &|_| {})?;
     notes.extend(more);
     // What cannot be read is told as any bad image is, and has no such size.
@@ -281,10 +269,19 @@ pub(super) fn read(
     Ok(Labelled { images, entries, file, masks })
 }
 
-/// The labels of an image.
-fn file_of(images: &Images, place: usize, folder: &Path, labels: &Path) -> PathBuf {
-    let image = images.location(place).path;
-    labels.join(image.strip_prefix(folder).unwrap_or(&image)).with_extension("txt")
+/// The labels of each image, which are those of no other.
+fn files_of(images: &Images, folder: &Path, labels: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let (mut files, mut known) = (Vec::with_capacity(images.len()), HashMap::new());
+    for image in (0..images.len()).map(|place| images.location(place)) {
+        let inside = image.path.strip_prefix(folder).unwrap_or(&image.path);
+        let file = labels.join(inside).with_extension("txt");
+        files.push(file.clone());
+        if let Some(other) = known.insert(file, image.clone()) {
+            let why = format!("{other} and {image} have one file of them: remove or rename one");
+            return Err(wrong(labels, why));
+        }
+    }
+    Ok(files)
 }
 
 /// An object, or the kind of what is wrong with its line, and what that is.
