@@ -59,14 +59,15 @@ pub fn open_images(
         notes.extend(missing_note(&images, what));
         Ok(Some(images))
     };
-    let (mut val, mut test) = (further(val, "validation")?, further(test, "test")?);
-    let mut train = Images::new(train, config.exif())?;
-    let mut all: Vec<&mut Images> =
-        std::iter::once(&mut train).chain(&mut val).chain(&mut test).collect();
-    let staging = start_staging(&mut all, &mut notes, config.stage, env_paths)?;
+    let (val, test) = (further(val, "validation")?, further(test, "test")?);
+    let train = Images::new(train, config.exif())?;
     // There may be very many, whose links are not looked at.
-    let all = |part: &Images| (0..part.len()).collect();
-    Sources { train, val, test, notes, staging }.apart(false, |part| (part, all(part)))
+    let mut sources = Sources { train, val, test, notes, staging: None }
+        .apart(false, |part: &Images| (part, (0..part.len()).collect()))?;
+    let Sources { train, val, test, notes, staging } = &mut sources;
+    let mut all: Vec<&mut Images> = std::iter::once(train).chain(val).chain(test).collect();
+    *staging = start_staging(&mut all, notes, config.stage, env_paths)?;
+    Ok(sources)
 }
 
 fn find(config: &DataConfig) -> Result<Found, DataError> {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use vim_data::LabelMap;
+use vim_data::{DataConfig, LabelMap};
 
 use crate::label_maps::{config, image, of_stems, seen};
 use crate::pairs::{all_of, write_files};
@@ -44,4 +44,12 @@ fn two_of_usual_endings_or_two_of_others_are_an_error() {
         let error = open(root.path()).unwrap_err();
         assert!(error.contains("several images or label maps have its name"), "{error}");
     }
+    // An image and what may be its label map, in one folder.
+    let root = tempfile::tempdir().unwrap();
+    let files = of_stems(&["a", "b"], "PART/STEM.tif", "PART/STEM.png");
+    write_files(root.path(), &files);
+    let here = Some(".".to_owned());
+    let both = DataConfig { images: here.clone(), label_maps: here, ..config(root.path()) };
+    let error = vim_data::open::<LabelMap>(&both).unwrap_err().to_string();
+    assert!(error.contains("several images or label maps have its name"), "{error}");
 }

@@ -17,6 +17,7 @@ use crate::dense::{ClassList, LabelMaps, LabelRule, LabelTally, PairError};
 use crate::error::{DataError, Location, SourceError};
 use crate::statistics::Statistics;
 use crate::storage::EnvPaths;
+use crate::storage::apart::check_apart;
 use crate::storage::heads::{look, tally};
 use crate::storage::images::Images;
 use crate::storage::texts::texts;
@@ -86,6 +87,10 @@ pub fn open_pairs(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<P
     let mut notes = Vec::new();
     let (mut halves, base) = Finder { root, config, env_paths }.find(&mut notes)?;
     let [train, val] = places(&halves, config, &mut notes)?;
+    let images = |part: usize, places: &Places| -> (&Images, Vec<usize>) {
+        (halves.images(part), places.iter().map(|&[image, _]| image).collect())
+    };
+    check_apart([images(0, &train), images(1, &val)], "validation", true)?;
     let classes = match (&config.classes, published) {
         (Some(path), _) => ClassList::read(path)?,
         (None, Some(published)) => (published.classes)(),
@@ -112,8 +117,7 @@ pub fn open_pairs(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<P
             format!("{found} {what} pairs; {name} as published has {published}")
         }));
     }
-    Sources { train, val: Some(val), test: None, notes, staging }
-        .apart(true, |part| (&part.images, part.places_of(0)))
+    Ok(Sources { train, val: Some(val), test: None, notes, staging })
 }
 
 /// The places of images and label maps in the training and the validation part.

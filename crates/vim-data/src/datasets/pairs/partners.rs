@@ -28,10 +28,11 @@ struct Named<'a> {
 const BEFORE: [&str; 5] = ["bmp", "jpeg", "jpg", "png", "webp"];
 
 impl<'a> Named<'a> {
-    /// Those of `images` whose names end in `suffix`, and not in `unlike` if that is not empty.
-    fn new(images: &'a Images, suffix: &str, unlike: &str) -> Self {
-        let (others, twins) = (Vec::new(), Vec::new());
-        let mut named = Self { images, by_stem: BTreeMap::new(), others, twins };
+    /// Those of `images` whose names end in `suffix`, and not in `unlike` if that is not empty;
+    /// with or without twins.
+    fn new(images: &'a Images, suffix: &str, unlike: &str, twins: bool) -> Self {
+        let by_stem = BTreeMap::new();
+        let mut named = Self { images, by_stem, others: Vec::new(), twins: Vec::new() };
         for place in 0..images.len() {
             // Unicode's forms of a name are one name, as for classes.
             let (folder, stem) = folder_and_stem(&nfc(&images.inside(place)));
@@ -47,7 +48,7 @@ impl<'a> Named<'a> {
             let ending = images.file_name(place).rsplit_once('.').map_or("", |(_, ending)| ending);
             BEFORE.iter().any(|known| ending.eq_ignore_ascii_case(known))
         };
-        for files in named.by_stem.values_mut().filter(|files| files.len() > 1) {
+        for files in named.by_stem.values_mut().filter(|files| twins && files.len() > 1) {
             let kept = files.iter().filter(|(_, place)| is_of_before(*place));
             let folders: HashSet<String> = kept.map(|(folder, _)| folder.clone()).collect();
             let passed = |(folder, place): &mut (String, usize)| {
@@ -100,8 +101,10 @@ impl<'a> Partners<'a> {
         let is_one_folder = images.root() == maps.root()
             && (images.root().is_dir() || config.images == config.label_maps);
         let unlike = if is_one_folder { &of_maps } else { "" };
-        let images = Named::new(images, &of_images, unlike);
-        let maps = Named::new(maps, &of_maps, "");
+        // Two of one name may be an image and its label map.
+        let twins = !is_one_folder || of_images != of_maps;
+        let images = Named::new(images, &of_images, unlike, twins);
+        let maps = Named::new(maps, &of_maps, "", twins);
         Self { images, maps, is_one_folder }
     }
 
