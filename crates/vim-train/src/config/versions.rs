@@ -62,9 +62,8 @@ fn as_version_1_did(table: &mut Table) {
 }
 
 /// From 2 to 3: folders of classes may have three parts, or the training part alone, and COCO's
-/// files a category above all others that is no class; images with
-/// label maps or objects are turned as their EXIF orientation says; and short trainings are
-/// recorded more often.
+/// files a category above all others that is no class; images with label maps or objects are turned
+/// as their EXIF orientation says; and short trainings are recorded more often.
 fn as_version_2_did(table: &mut Table) {
     set_default(table, LOG_EVERY);
     let dataset = table.get("data").and_then(|data| data.get("dataset")).cloned();

@@ -99,7 +99,8 @@ impl<'a> Partners<'a> {
         let suffix = |key: &Option<String>| nfc(key.as_deref().unwrap_or_default());
         let [of_images, of_maps] = [&config.image_suffix, &config.label_suffix].map(suffix);
         let is_one_folder = images.root() == maps.root()
-            && (images.root().is_dir() || config.images == config.label_maps);
+            && (images.root().is_dir()
+                || (config.images.is_some() && config.images == config.label_maps));
         let unlike = if is_one_folder { &of_maps } else { "" };
         // Two of one name may be an image and its label map.
         let twins = !is_one_folder || of_images != of_maps;
