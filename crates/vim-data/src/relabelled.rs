@@ -74,13 +74,7 @@ impl Relabelled {
             let federated = of_data.federated;
             ObjectClasses { categories, colours: colours(&of_data.colours), federated }
         });
-        let inner_absent = inner.absent_classes().iter().map(|&class| labels[class as usize]);
-        let mut absent: Vec<Class> = (0..)
-            .take(recorded)
-            .filter(|label| !labels.contains(label))
-            .chain(inner_absent)
-            .collect();
-        absent.sort_unstable();
+        let absent = (0..).take(recorded).filter(|label| !labels.contains(label)).collect();
         let names = names.to_vec();
         Ok(Self { inner, names, labels, absent, label_maps, object_classes })
     }

@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 use crate::classes::ClassMatch;
 use crate::dataset::{Class, Dataset, Encoding, Sample};
 use crate::error::{ClassError, DataError};
+use crate::objects::Object;
 use crate::relabelled::Relabelled;
 use crate::statistics::{Normalize, Statistics};
 
@@ -115,14 +116,33 @@ impl Split {
         Some(counts)
     }
 
-    /// Names of the classes without any image, by label; if the classes are in label maps or
-    /// objects, of those that the data do not know.
+    /// Names of the classes without any image, by label; where the classes are in objects, of
+    /// those without an object that is no crowd; in label maps, of those that the data do not know.
     pub fn empty_classes(&self) -> Vec<String> {
-        let without: Vec<usize> = match self.class_counts() {
-            Some(counts) => (0..counts.len()).filter(|&class| counts[class] == 0).collect(),
-            None => self.dataset.absent_classes().iter().map(|&class| class as usize).collect(),
-        };
-        without.into_iter().map(|class| self.class_names()[class].clone()).collect()
+        let mut has = vec![false; self.num_classes()];
+        if self.dataset.object_classes().is_some() {
+            let mut rest = has.len();
+            let mut objects = (0..self.len()).map(|position| self.objects(position));
+            // Nearly always the first images have all.
+            while let Some(objects) = objects.next().filter(|_| rest > 0) {
+                for object in objects.iter().filter(|object| !object.crowd) {
+                    rest -= usize::from(!std::mem::replace(&mut has[object.class as usize], true));
+                }
+            }
+        } else if let Some(counts) = self.class_counts() {
+            has = counts.into_iter().map(|count| count > 0).collect();
+        } else {
+            has.fill(true);
+            self.dataset.absent_classes().iter().for_each(|&class| has[class as usize] = false);
+        }
+        let without = self.class_names().iter().zip(has).filter(|(_, has)| !has);
+        without.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The objects of the image at `position`, none of one whose annotations cannot be used.
+    fn objects(&self, position: usize) -> Vec<Object> {
+        let found = self.dataset.objects(self.index(position));
+        found.map_or_else(|_| vec![], |of_image| of_image.objects)
     }
 
     /// The same images under the labels and the names of recorded classes, as `matched` has them,

@@ -162,15 +162,21 @@ fn check_recorded(
     Err(RunError::ConfigChanged { path: run.to_owned(), differences, instead }.into())
 }
 
-/// How to train on from the run in `run`, if it is finished and `config` has more epochs or steps.
+/// How to train on from the run in `run`, if it is finished and `config` has more epochs or steps
+/// than it made.
 /// The rate is a function of the step and of their number: a longer run is another one.
 fn longer(run: &Path, config: &Config) -> Result<Option<String>, Error> {
     let (recorded, now) = (recorded_config(run)?.train, &config.train);
-    let grows = now.epochs > recorded.epochs || now.steps > recorded.steps;
-    if !grows || finished(run)?.is_none() {
+    let Some(exit) = finished(run)? else { return Ok(None) };
+    let grows = match (now.steps, recorded.steps) {
+        (Some(steps), _) => steps > exit.step,
+        (None, None) => now.epochs > recorded.epochs,
+        (None, Some(_)) => false,
+    };
+    if !grows {
         return Ok(None);
     }
-    let name = run.file_name().unwrap_or_default().to_string_lossy();
+    let name = config.run_name()?;
     Ok(Some(format!(
         "it is finished: to train on from its weights, begin another run by --set \
          run.name={name}-longer --set train.init={} (docs/resume.md, Train longer)",

@@ -43,7 +43,9 @@ pub struct DataConfig {
     pub path: Option<PathBuf>,
     /// `folder`: which parts are read: `"train"` alone, which validation and test images are held
     /// out of; `"train_val"`, the latter of which are tested; `"train_test"`, `"train_val_test"`,
-    /// or those that are there (`"auto"`), which a run records. Left out: `"auto"`.
+    /// or those that are there (`"auto"`), which a run records. Left out: `"auto"`. `coco`:
+    /// `"auto"`, or `"train_val"`, with which a category above all others is a class, as in version
+    /// 2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parts: Option<DataParts>,
     /// `imagenet`, `folder`: where the validation images are, if `data.path` does not hold them.
@@ -162,7 +164,7 @@ impl DataConfig {
     /// The configuration as it takes effect: with the seed of held-out images if there are some,
     /// and without what chooses them if there are none; with `exif` where it changes something.
     pub fn effective(&self) -> Self {
-        let has_parts = self.dataset == DatasetKind::Folder;
+        let has_parts = matches!(self.dataset, DatasetKind::Folder | DatasetKind::Coco);
         let parts = has_parts.then(|| self.parts.unwrap_or_default());
         let test_fraction = match parts {
             Some(DataParts::Train) => Some(self.test_share()),
@@ -190,6 +192,38 @@ impl DataConfig {
     pub fn exif(&self) -> Exif {
         let is_dense = self.dataset.has_pairs() || self.dataset.has_objects();
         self.exif.unwrap_or(if is_dense { Exif::Apply } else { Exif::Ignore })
+    }
+
+    /// What is to be said of keys that the dataset does not look at, a line each.
+    pub(super) fn without_effect(&self) -> impl Iterator<Item = String> {
+        let of_path = |path: &Option<PathBuf>| Some(path.as_ref()?.display().to_string());
+        let (pairs, objects) = (self.dataset.has_pairs(), self.dataset.has_objects());
+        let (files, lists) =
+            (self.dataset.has_image_files(), pairs || self.dataset == DatasetKind::Yolo);
+        let of_files = "`imagenet` and `folder` alone look for validation images there";
+        let of_lists = "`pairs`, `ade20k` and `yolo` alone take the classes' names of a file";
+        let of_pairs = "`pairs` and `ade20k` alone have label maps";
+        let of_objects = "`coco` and `yolo` alone have annotations";
+        let flag = self.reduce_zero_label.map(|flag| flag.to_string());
+        let all = [
+            ("val_path", of_path(&self.val_path), files, of_files),
+            ("val_labels", of_path(&self.val_labels), files, of_files),
+            ("classes", of_path(&self.classes), lists, of_lists),
+            ("images", self.images.clone(), pairs, of_pairs),
+            ("label_maps", self.label_maps.clone(), pairs, of_pairs),
+            ("image_suffix", self.image_suffix.clone(), pairs, of_pairs),
+            ("label_suffix", self.label_suffix.clone(), pairs, of_pairs),
+            ("reduce_zero_label", flag, pairs, of_pairs),
+            ("train_images", of_path(&self.train_images), objects, of_objects),
+            ("train_annotations", of_path(&self.train_annotations), objects, of_objects),
+            ("val_images", of_path(&self.val_images), objects, of_objects),
+            ("val_annotations", of_path(&self.val_annotations), objects, of_objects),
+        ];
+        let note = |(key, value, is_read, why): (_, Option<String>, bool, _)| {
+            let value = value.filter(|_| !is_read)?;
+            Some(format!("`data.{key} = {value}` has no effect: {why}"))
+        };
+        all.into_iter().filter_map(note)
     }
 
     /// `data.path`, which a dataset in files needs.

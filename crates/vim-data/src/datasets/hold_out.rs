@@ -1,7 +1,6 @@
 //! The validation and test splits that are held out of the training part.
 
 use std::cmp::Reverse;
-use std::path::PathBuf;
 
 use super::config::{DataConfig, HoldOut};
 use super::{DatasetKind, Splits};
@@ -20,9 +19,6 @@ impl DataConfig {
             return Err(self.invalid_fraction("a share, 0 ≤ share < 1"));
         }
         let invalid = |key, value, expected| Err(DataError::InvalidConfig { key, value, expected });
-        if let Some((key, value, expected)) = self.without_effect() {
-            return invalid(key, value, expected);
-        }
         let parts = self.parts.unwrap_or_default();
         if self.dataset != DatasetKind::Folder
             && !matches!(parts, DataParts::Auto | DataParts::TrainVal)
@@ -66,36 +62,6 @@ impl DataConfig {
         }
     }
 
-    /// A key that the dataset does not look at, its value and what is expected.
-    fn without_effect(&self) -> Option<(&'static str, String, &'static str)> {
-        let of_path = |path: &Option<PathBuf>| Some(path.as_ref()?.display().to_string());
-        let (pairs, objects) = (self.dataset.has_pairs(), self.dataset.has_objects());
-        let (files, lists) =
-            (self.dataset.has_image_files(), pairs || self.dataset == DatasetKind::Yolo);
-        let of_files = "left out: `imagenet` and `folder` alone look for validation images there";
-        let of_lists =
-            "left out: `pairs`, `ade20k` and `yolo` alone take the classes' names of a file";
-        let of_pairs = "left out: `pairs` and `ade20k` alone have label maps";
-        let of_objects = "left out: `coco` and `yolo` alone have annotations";
-        let flag = self.reduce_zero_label.map(|flag| flag.to_string());
-        let all = [
-            ("data.val_path", of_path(&self.val_path), files, of_files),
-            ("data.val_labels", of_path(&self.val_labels), files, of_files),
-            ("data.classes", of_path(&self.classes), lists, of_lists),
-            ("data.images", self.images.clone(), pairs, of_pairs),
-            ("data.label_maps", self.label_maps.clone(), pairs, of_pairs),
-            ("data.image_suffix", self.image_suffix.clone(), pairs, of_pairs),
-            ("data.label_suffix", self.label_suffix.clone(), pairs, of_pairs),
-            ("data.reduce_zero_label", flag, pairs, of_pairs),
-            ("data.train_images", of_path(&self.train_images), objects, of_objects),
-            ("data.train_annotations", of_path(&self.train_annotations), objects, of_objects),
-            ("data.val_images", of_path(&self.val_images), objects, of_objects),
-            ("data.val_annotations", of_path(&self.val_annotations), objects, of_objects),
-        ];
-        let found = all.into_iter().find(|(_, value, is_read, _)| value.is_some() && !is_read);
-        found.map(|(key, value, _, expected)| (key, value.unwrap_or_default(), expected))
-    }
-
     /// Whether the dataset may have training images alone, or test images beside validation images.
     fn may_be_alone(&self) -> bool {
         self.dataset == DatasetKind::Folder || self.dataset.has_objects()
@@ -118,8 +84,9 @@ fn toml_of(parts: DataParts) -> String {
 }
 
 /// Takes the validation and the test split out of the training part, those that are to be held
-/// out.
-pub(super) fn hold_out(splits: Splits, config: &DataConfig) -> Result<Splits, DataError> {
+/// out, and notes the keys that have no effect.
+pub(super) fn hold_out(mut splits: Splits, config: &DataConfig) -> Result<Splits, DataError> {
+    splits.notes.extend(config.without_effect());
     let is_alone = splits.test.is_empty();
     if !is_alone && config.test_fraction.is_some_and(|share| share > 0.0) {
         let (key, value) = ("data.test_fraction", config.test_share().to_string());

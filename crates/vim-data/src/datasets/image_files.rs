@@ -13,7 +13,7 @@ use crate::storage::cache::{self, CachedIndex};
 use crate::storage::folder::instead_of_images;
 use crate::storage::images::Images;
 use crate::storage::index::Index;
-use crate::storage::layout::{self, DataParts, Found, Part, Sought};
+use crate::storage::layout::{self, DataParts, Found, Part, Sought, is_test};
 use crate::storage::staging::{Stage, Staging};
 
 /// The source of ImageNet and of folders. The classes are found with the files.
@@ -59,12 +59,15 @@ pub fn open_images(
         notes.extend(missing_note(&images, what));
         Ok(Some(images))
     };
-    let (mut val, mut test) = (further(val, "validation")?, further(test, "test")?);
-    let mut train = Images::new(train, config.exif())?;
-    let mut all: Vec<&mut Images> =
-        std::iter::once(&mut train).chain(&mut val).chain(&mut test).collect();
-    let staging = start_staging(&mut all, &mut notes, config.stage, env_paths)?;
-    Ok(Sources { train, val, test, notes, staging })
+    let (val, test) = (further(val, "validation")?, further(test, "test")?);
+    let train = Images::new(train, config.exif())?;
+    // There may be very many, whose links are not looked at.
+    let mut sources = Sources { train, val, test, notes, staging: None }
+        .apart(false, |part: &Images| (part, (0..part.len()).collect()))?;
+    let Sources { train, val, test, notes, staging } = &mut sources;
+    let mut all: Vec<&mut Images> = std::iter::once(train).chain(val).chain(test).collect();
+    *staging = start_staging(&mut all, notes, config.stage, env_paths)?;
+    Ok(sources)
 }
 
 fn find(config: &DataConfig) -> Result<Found, DataError> {
@@ -93,8 +96,7 @@ fn unread_note(train: &Path, unread: &[PathBuf], parts: DataParts) -> Option<Str
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let names: Vec<String> = unread.iter().map(name).collect();
     let are = if names.len() == 1 { "is" } else { "are" };
-    let hint = match parts == DataParts::TrainVal && names.iter().any(|name| name.contains("test"))
-    {
+    let hint = match parts == DataParts::TrainVal && unread.iter().any(|path| is_test(path)) {
         true => "; `data.parts = \"train_val_test\"` reads a test part that has classes",
         false => "",
     };

@@ -25,6 +25,8 @@ use crate::error::{ClassError, DataError};
 use crate::objects::ImageObjects;
 use crate::split::Split;
 use crate::statistics::{Normalize, Statistics};
+use crate::storage::apart::check_apart;
+use crate::storage::images::Images;
 use crate::storage::{EnvPaths, staging::Staging};
 use crate::transforms::recipe::{AutoAugment, Recipe};
 use config::DataConfig;
@@ -296,6 +298,23 @@ pub struct Sources<D> {
 }
 
 impl<D> Sources<D> {
+    /// Checks that no image of another part is a training image, of which `files` says of a part
+    /// what files there are and which of them are its images', with or without [`links`].
+    ///
+    /// [`links`]: check_apart
+    fn apart(
+        self,
+        links: bool,
+        files: impl Fn(&D) -> (&Images, Vec<usize>),
+    ) -> Result<Self, DataError> {
+        for (part, what) in [(&self.val, "validation"), (&self.test, "test")] {
+            if let Some(part) = part {
+                check_apart([files(&self.train), files(part)], what, links)?;
+            }
+        }
+        Ok(self)
+    }
+
     /// The parts by their names, in order.
     pub fn parts(self) -> impl Iterator<Item = (&'static str, D)> {
         let Self { train, val, test, .. } = self;

@@ -116,6 +116,18 @@ pub enum DataError {
     )]
     NoImages(PathBuf),
 
+    /// Nothing is where a key of further files says.
+    #[error(
+        "read `{key}: {}`: there is no such file or folder{}",
+        path.display(), seen_from(path)
+    )]
+    NothingAt {
+        /// Key path, as in the configuration file.
+        key: &'static str,
+        /// Its value.
+        path: PathBuf,
+    },
+
     /// A file or folder could not be read.
     #[error("read `{}`: {source}", path.display())]
     Io {

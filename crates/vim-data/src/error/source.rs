@@ -84,6 +84,23 @@ pub enum SourceError {
         found: Option<String>,
     },
 
+    /// Images of a part that are training images.
+    #[error(
+        "tell {what} from training images: {count} of {all} {what} images are training images too, \
+         {first} the first of them: take them out of one; where there is no such part, \
+         `data.val_fraction` holds training images out"
+    )]
+    Trained {
+        /// What images of the part are called.
+        what: &'static str,
+        /// How many they are.
+        count: usize,
+        /// The images of the part.
+        all: usize,
+        /// The first of them.
+        first: Location,
+    },
+
     /// A name that cannot be recorded.
     #[error("list `{}`: its name is not UTF-8; rename it", .0.display())]
     Encoding(PathBuf),

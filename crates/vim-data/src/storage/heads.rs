@@ -18,8 +18,9 @@ pub(crate) const START: usize = 16 << 10;
 /// What is seen of some files, `None` of those that cannot be used; and what is odd, a line each.
 pub(crate) type Looked<T> = (Vec<Option<T>>, Vec<String>);
 
-/// Looks at the heads of the files at `places`: those that nobody has looked at, and those that
-/// cannot be used, are read by `workers` threads, the others are known.
+/// Looks at the heads of the files at `places`: those that nobody has looked at, files that have
+/// changed since and those that cannot be used are read by `workers` threads, the others are known.
+/// Images are made smaller in their place, which the listing of a folder does not show.
 ///
 /// # Errors
 /// If a decoder cannot be set up.
@@ -29,50 +30,30 @@ pub(crate) fn look(
     workers: usize,
     watch: OnProgress<'_>,
 ) -> Result<Looked<Head>, DataError> {
-    let known = images.known().heads.clone();
-    let is_known = |place: usize| known.get(place).is_some_and(Option::is_some);
-    let unknown: Vec<usize> = places.iter().copied().filter(|&place| !is_known(place)).collect();
+    let mut heads = images.known().heads.clone();
+    heads.resize(images.len(), None);
+    let states: Vec<String> = places.par_iter().map(|&place| images.state(place)).collect();
+    let mut unknown: Vec<(usize, String)> = places.iter().copied().zip(states).collect();
+    unknown.retain(|(place, state)| heads[*place].as_ref().is_none_or(|(of, _)| of != state));
     let count = ProgressCounter::new(unknown.len(), watch);
     let start = || Ok((Decoder::new(DecodeLimits::default())?, Vec::new()));
     let found = for_each(0..unknown.len(), workers, &count, &start, &|(decoder, file), at| {
         // What cannot be read now is told by whoever reads it in earnest.
-        Ok((read_head(images, unknown[at], decoder, file), file.len() as u64))
+        Ok((read_head(images, unknown[at].0, decoder, file), file.len() as u64))
     })?;
+    let mut is_new = false;
+    for ((place, state), head) in unknown.into_iter().zip(found) {
+        let head = head.map(|head| (state, head));
+        is_new |= heads[place] != head;
+        heads[place] = head;
+    }
+    let seen = places.iter().map(|&place| heads[place].as_ref().map(|&(_, head)| head)).collect();
     let mut notes = Vec::new();
-    if found.iter().any(Option::is_some) {
-        let mut known = images.known();
-        known.heads.resize(images.len(), None);
-        unknown.iter().zip(found).for_each(|(&place, head)| known.heads[place] = head);
-        drop(known);
+    if is_new {
+        images.known().heads = heads;
         notes.extend(keep(images));
     }
-    let known = images.known();
-    let head = |&place: &usize| known.heads.get(place).copied().flatten();
-    Ok((places.iter().map(head).collect(), notes))
-}
-
-/// As [`look`], also at files that have changed since, which costs a look at each: images are made
-/// smaller in their place, and what is in shares of their sizes then has others.
-///
-/// # Errors
-/// As of [`look`].
-pub(crate) fn look_now(
-    images: &Images,
-    places: &[usize],
-    workers: usize,
-) -> Result<Looked<Head>, DataError> {
-    let states: Vec<String> = places.par_iter().map(|&place| images.state(place)).collect();
-    let mut known = images.known();
-    known.heads.resize(images.len(), None);
-    known.states.resize(images.len(), None);
-    for (&place, state) in places.iter().zip(states) {
-        if known.states[place].as_ref() != Some(&state) {
-            known.heads[place] = None;
-            known.states[place] = Some(state);
-        }
-    }
-    drop(known);
-    look(images, places, workers, &|_| {})
+    Ok((seen, notes))
 }
 
 /// The head of a file, read anew; `None` if it has none that is understood.

@@ -97,16 +97,25 @@ impl Images {
         index
     }
 
+    /// The folders and archives that the images are in.
+    pub(crate) fn containers(&self) -> &[PathBuf] {
+        &self.cached.index.containers
+    }
+
+    /// Which of [`Self::containers`] has an image, and its name in there.
+    pub(crate) fn stored(&self, index: usize) -> (usize, &str) {
+        (self.entry(index).container as usize, self.cached.index.name(index))
+    }
+
     fn entry(&self, index: usize) -> &IndexEntry {
         &self.cached.index.entries[index]
     }
 
     /// Where an image is.
     pub fn location(&self, index: usize) -> Location {
-        let entry = self.entry(index);
-        let container = &self.cached.index.containers[entry.container as usize];
-        let name = self.cached.index.name(index);
-        match entry.extent {
+        let (container, name) = self.stored(index);
+        let container = &self.containers()[container];
+        match self.entry(index).extent {
             Some(_) => Location { path: container.clone(), member: Some(name.to_owned()) },
             None => Location { path: container.join(name), member: None },
         }

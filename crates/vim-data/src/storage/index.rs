@@ -73,11 +73,9 @@ pub enum Verdict {
 /// What is known of the files of an index beside it, as far as somebody has looked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Known {
-    /// What the head of each file says; `None` where none was looked at or could be read. Empty if
-    /// none was looked at.
-    pub(crate) heads: Vec<Option<Head>>,
-    /// The states that files were in whose heads must be of now; likewise.
-    pub(crate) states: Vec<Option<String>>,
+    /// What the head of each file says, and the state that it then was in; `None` where none was
+    /// looked at or could be read. Empty if none was looked at.
+    pub(crate) heads: Vec<Option<(String, Head)>>,
     /// What each file holds as a label map, and the state that it then was in; likewise.
     pub(crate) tallies: Vec<Option<(String, LabelTally)>>,
     /// The values that colours stood for in those.

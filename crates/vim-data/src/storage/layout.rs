@@ -66,6 +66,8 @@ pub(super) const PACK_INDEX: &str = "pack.index";
 const VAL: [&str; 3] = ["val", "validation", "valid"];
 /// Names of the folder of test images.
 const TEST: [&str; 1] = ["test"];
+/// The words that archives of training, validation and test images have in their names.
+const WORDS: [&[&str]; 3] = [&["train", "training"], &VAL, &["test", "testing"]];
 /// What folders are called that hold parts, in lower case.
 const OF_PARTS: [&str; 7] = ["train", "training", "val", "validation", "valid", "test", "testing"];
 /// Where the Kaggle archive has the parts, from its root or from further in.
@@ -196,6 +198,12 @@ pub(crate) fn find(sought: &Sought<'_>) -> Result<Found, DataError> {
         "test",
         None,
     )?;
+    // What is read may lie in what is not.
+    let is_read = |other: &PathBuf| {
+        let other = other.canonicalize().unwrap_or_else(|_| other.clone());
+        taken.iter().flat_map(|(_, paths)| paths).any(|path| path.starts_with(&other))
+    };
+    unread.retain(|other| !is_read(other));
     unread.sort_unstable();
     Ok(Found { train, val, test, parts, unread })
 }
@@ -254,24 +262,31 @@ fn of_folder(path: &Path, parts: DataParts) -> Result<Candidates, DataError> {
     }
     // Archives that are named after the part they hold.
     let names = Listing::of(path)?.archives;
-    let of = |word: &str| {
-        let named = |name: &&String| name.to_ascii_lowercase().contains(word);
-        let paths: Place = names.iter().filter(named).map(|name| path.join(name)).collect();
+    let mut others: Place = names.iter().map(|name| path.join(name)).collect();
+    let [train, val, test] = WORDS.map(|words| {
+        let paths: Place = others.extract_if(.., |path| has_word(path, words)).collect();
         (!paths.is_empty()).then_some(paths)
-    };
-    match (of("train"), of("val"), of("test")) {
+    });
+    match (train, val, test) {
         // Where validation images are asked for, all archives are training images without any.
         (Some(train), val, test)
             if val.is_some() || (test.is_some() && parts != DataParts::TrainVal) =>
         {
-            let is_part =
-                |name: &str| ["train", "val", "test"].iter().any(|part| name.contains(part));
-            let others = names.iter().filter(|name| !is_part(&name.to_ascii_lowercase()));
-            let others = others.map(|name| path.join(name)).collect();
             Ok(Candidates { train, val, test, others, ..Candidates::default() })
         }
         _ => Ok(Candidates { train: vec![path.to_owned()], ..Candidates::default() }),
     }
+}
+
+/// Whether the name of an archive has one of `words` between what are no letters.
+fn has_word(path: &Path, words: &[&str]) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    name.split(|letter: char| !letter.is_alphabetic()).any(|word| words.contains(&word))
+}
+
+/// Whether a folder or an archive is called as test images are.
+pub(crate) fn is_test(path: &Path) -> bool {
+    has_word(path, WORDS[2])
 }
 
 /// An archive, and those beside it: `x_val.tar` and `x_test.tar` beside `x_train.tar`.

@@ -1,5 +1,6 @@
 //! Access to image files in folders, archives and packs, and their copies on the node's disk.
 
+pub(crate) mod apart;
 pub(crate) mod cache;
 pub(crate) mod each;
 pub(crate) mod folder;

@@ -145,6 +145,45 @@ fn archives_are_two_parts_unless_three_are_asked_for() {
     check(&config(root.path().join("x_train.tar")));
 }
 
+#[test]
+fn archives_are_parts_by_whole_words() {
+    let write = |root: &Path, name: &str, images: &[Image]| {
+        let path = |(class, name, bytes): &Image| (format!("{class}/{name}"), bytes.clone());
+        let files: Vec<_> = images.iter().map(path).collect();
+        fs::write(root.join(name), tar_of(&files)).unwrap();
+    };
+    // One of training images is no test part, whatever its name has in it.
+    for (names, others) in [
+        (["latest_train.tar", "latest_val.tar"], &[][..]),
+        (["train.tar", "val.tar"], &["contest.tar", "interval.tar"][..]),
+        (["x-Training.2.tar", "x-valid.2.tar"], &["constrained.tar"][..]),
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), names[0], &train());
+        write(root.path(), names[1], &val());
+        others.iter().for_each(|name| write(root.path(), name, &val()));
+        let notes = check(&config(root.path())).notes;
+        assert_eq!(parts(root.path()), DataParts::TrainVal, "{names:?}");
+        assert_eq!(notes.len(), others.len().min(1), "{notes:?}");
+        assert!(
+            notes.iter().all(|note| note.starts_with(&format!("`{}`", others[0]))),
+            "{notes:?}"
+        );
+    }
+    // What is read is not said to be not read.
+    let root = tempfile::tempdir().unwrap();
+    write(root.path(), "train.tar", &train());
+    write(root.path(), "test.tar", &val());
+    let named = DataConfig { val_path: Some(root.path().join("test.tar")), ..config(root.path()) };
+    assert!(check(&named).notes.is_empty());
+    let root = unpacked();
+    fs::create_dir(root.path().join("more")).unwrap();
+    fs::rename(root.path().join("val"), root.path().join("more/other")).unwrap();
+    let named =
+        DataConfig { val_path: Some(root.path().join("more/other")), ..config(root.path()) };
+    assert!(check(&named).notes.is_empty(), "{:?}", check(&named).notes);
+}
+
 fn indices(split: &Split) -> BTreeSet<usize> {
     (0..split.len()).map(|position| split.index(position)).collect()
 }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use vim_data::mask_ops::rle_to_string;
 use vim_data::{
-    Batch, DataConfig, DataError, DatasetKind, EvalScene, EvalScenes, ImageObjects, Loader,
-    LoaderConfig, Mask, ObjectRecipe, OnBad, Purpose, ShapesConfig, Split, Splits, Stage,
+    Batch, DataConfig, DataError, DatasetKind, Detection, EvalScene, EvalScenes, ImageObjects,
+    Loader, LoaderConfig, Mask, ObjectRecipe, OnBad, Purpose, ShapesConfig, Split, Splits, Stage,
     encode_png,
 };
 
@@ -163,4 +163,20 @@ pub(crate) fn spoiled(
     let folder = root.path().join("tree");
     write_folder(&folder, &files);
     (root, folder)
+}
+
+/// The objects of a split that are no crowds, as if a model had found them.
+pub(crate) fn as_annotated(split: &Split) -> impl Iterator<Item = Detection> + use<> {
+    let categories = split.dataset().object_classes().unwrap().categories.clone();
+    scenes(split).into_iter().flat_map(move |scene| {
+        let (image, categories) = (scene.objects.id, categories.clone());
+        let seen = scene.objects.objects.into_iter().filter(|object| !object.crowd);
+        seen.map(move |object| Detection {
+            image,
+            category: categories[object.class as usize].unwrap(),
+            score: 0.5,
+            bbox: object.bbox,
+            mask: object.mask,
+        })
+    })
 }

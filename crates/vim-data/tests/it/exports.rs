@@ -1,22 +1,21 @@
 //! Objects as Roboflow, CVAT and Label Studio export them, LVIS, and boxes without masks.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
 use vim_data::{
-    CocoAnnotations, CocoDetections, CocoEvaluation, CocoKind, DataConfig, Dataset, EnvPaths,
-    ImageObjects, OnBad, ShapesConfig, Split, Splits, encode_png,
+    CocoAnnotations, CocoDetections, CocoEvaluation, CocoKind, DataConfig, DataParts, Dataset,
+    EnvPaths, ImageObjects, OnBad, ShapesConfig, Split, Splits, encode_png,
 };
 
 use crate::coco_tree::{
-    SIDE, annotations, config, drawn, epoch, file, files, open, scenes, shapes, training,
-    write_folder,
+    SIDE, annotations, as_annotated, config, drawn, epoch, file, files, open, scenes, shapes,
+    training, write_folder,
 };
 
 /// The images of a split below `folder`, and its annotations with the names that `name` gives them.
-fn part(
+pub(crate) fn part(
     split: &Split,
     folder: &str,
     file_of: &str,
@@ -176,44 +175,42 @@ fn keys_name_what_is_elsewhere() {
     for (keys, named) in [
         (DataConfig { train_annotations: None, ..keys.clone() }, "data.train_annotations"),
         (DataConfig { val_annotations: None, ..keys.clone() }, "data.val_annotations"),
-        (DataConfig { train_images: at("none"), ..keys.clone() }, "none"),
-        (DataConfig { val_annotations: at("none.json"), ..keys }, "none.json"),
+        (DataConfig { train_images: at("none"), ..keys.clone() }, "data.train_images: /"),
+        (DataConfig { val_annotations: at("none.json"), ..keys.clone() }, "none.json"),
     ] {
         let error = vim_data::open::<ImageObjects>(&keys).unwrap_err().to_string();
         assert!(error.contains(named), "{named}: {error}");
     }
+    let here = DataConfig { val_annotations: Some("no/such.json".into()), ..keys };
+    let error = vim_data::open::<ImageObjects>(&here).unwrap_err().to_string();
+    let seen_from = std::env::current_dir().unwrap();
+    let says = "read `data.val_annotations: no/such.json`: there is no such file or folder as seen";
+    assert!(error.starts_with(says), "{error}");
+    assert!(error.ends_with(&format!("from `{}`", seen_from.display())), "{error}");
 }
 
 #[test]
-fn an_image_of_two_parts_is_refused() {
-    let Splits { train, test, .. } = drawn();
+fn classes_that_are_called_alike_are_told_apart_by_number() {
     let root = tempfile::tempdir().unwrap();
-    write_folder(root.path(), &part(&train, "train", "train.json", str::to_owned));
-    write_folder(root.path(), &part(&test, "val", "val.json", str::to_owned));
-    let same = |images: &str, annotations: &str| {
-        let at = |name: &str| Some(root.path().join(name));
-        DataConfig {
-            val_images: at(images),
-            val_annotations: at(annotations),
-            ..config(root.path())
-        }
-    };
-    let refused =
-        |config: &DataConfig| vim_data::open::<ImageObjects>(config).unwrap_err().to_string();
-    let why = refused(&same("train", "train.json"));
-    let count = train.len();
-    let said = format!("{count} of {count} validation images are training images too, ");
-    assert!(why.contains(&said) && why.contains("`data.val_fraction`"), "{why}");
-    // One of them, where both lists are of one folder.
-    let mut content = annotations(&test, true);
-    content["images"][0]["file_name"] =
-        format!("train/{}", file(scenes(&train)[0].objects.id)).into();
-    for image in &mut content["images"].as_array_mut().unwrap()[1..] {
-        image["file_name"] = format!("val/{}", image["file_name"].as_str().unwrap()).into();
+    let mut files = files(true);
+    for (_, bytes) in files.iter_mut().filter(|(name, _)| name.ends_with(".json")) {
+        let mut content: Value = serde_json::from_slice(bytes).unwrap();
+        let categories = content["categories"].as_array_mut().unwrap();
+        let name = categories[0]["name"].clone();
+        categories[1]["name"] = name;
+        *bytes = content.to_string().into_bytes();
     }
-    fs::write(root.path().join("mixed.json"), content.to_string()).unwrap();
-    let why = refused(&same(".", "mixed.json"));
-    assert!(why.contains(&format!("1 of {} validation images", test.len())), "{why}");
+    write_folder(root.path(), &files);
+    let splits = open(root.path()).unwrap();
+    let all: Vec<_> = splits.notes.iter().filter(|note| note.contains("are called `")).collect();
+    assert!(all.len() == 1 && all[0].contains("instances_train2017.json"), "{:?}", splits.notes);
+    let (names, drawn) = (splits.test.class_names(), drawn().test);
+    assert_eq!((names[10].as_str(), names.len()), (&*names[11], 12));
+    let classes = |split: &Split| -> Vec<u32> {
+        let all = scenes(split).into_iter().flat_map(|scene| scene.objects.objects);
+        all.map(|object| object.class).collect()
+    };
+    assert_eq!(classes(&splits.test), classes(&drawn));
 }
 
 #[test]
@@ -246,6 +243,13 @@ fn a_category_above_all_others_is_no_class() {
     let splits = open(root.path()).unwrap();
     assert_eq!(splits.train.class_names(), drawn().train.class_names());
     assert!(splits.notes.iter().any(|note| note.contains("category 0 stands above")));
+    // Configurations of version 2 took it for a class, by this.
+    let before = DataConfig { parts: Some(DataParts::TrainVal), ..config(root.path()) };
+    for config in [before.effective(), before] {
+        let splits = vim_data::open::<ImageObjects>(&config).unwrap();
+        assert_eq!((splits.train.num_classes(), &*splits.train.class_names()[0]), (13, "ppe"));
+        assert!(splits.notes.is_empty(), "{:?}", splits.notes);
+    }
     // With an object of its own it is a class.
     let path = root.path().join("train/_annotations.coco.json");
     let mut content: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -343,19 +347,7 @@ fn scores_of_boxes_need_no_masks() {
     let root = without_masks(1);
     let test = vim_data::open::<ImageObjects>(&boxes_alone(root.path())).unwrap().test;
     let truths = CocoAnnotations::of(&test, OnBad::Fail).unwrap();
-    let categories = test.dataset().object_classes().unwrap().categories.clone();
-    let found = scenes(&test).into_iter().flat_map(|scene| {
-        let (image, categories) = (scene.objects.id, categories.clone());
-        let seen = scene.objects.objects.into_iter().filter(|object| !object.crowd);
-        seen.map(move |object| vim_data::Detection {
-            image,
-            category: categories[object.class as usize].unwrap(),
-            score: 0.5,
-            bbox: object.bbox,
-            mask: object.mask,
-        })
-    });
-    let found = CocoDetections::of(&truths, found).unwrap();
+    let found = CocoDetections::of(&truths, as_annotated(&test)).unwrap();
     let scores = CocoEvaluation::new(&truths, &found, CocoKind::Bbox).unwrap().scores();
     assert!((scores.numbers[0].unwrap() - 1.0).abs() < 1e-12, "{scores:?}");
     assert_eq!(scores.unusable, vim_data::CocoUnusable::default());
@@ -374,28 +366,6 @@ fn procedural_scenes_have_boxes_alone_too() {
     }
     assert_eq!(alone.shapes, ShapesConfig { train: 4, ..shapes(4).shapes });
     assert_eq!(SIDE, alone.shapes.image_size);
-}
-
-#[test]
-fn a_class_without_an_object_is_told() {
-    let root = tempfile::tempdir().unwrap();
-    let mut files = files(true);
-    let mut gone = BTreeSet::new();
-    for (_, bytes) in files.iter_mut().filter(|(name, _)| name.ends_with(".json")) {
-        let mut content: Value = serde_json::from_slice(bytes).unwrap();
-        let objects = content["annotations"].as_array_mut().unwrap();
-        let first = objects[0]["category_id"].clone();
-        let first = gone.iter().next().cloned().unwrap_or_else(|| first.as_u64().unwrap());
-        gone.insert(first);
-        objects.retain(|one| one["category_id"] != first);
-        *bytes = content.to_string().into_bytes();
-    }
-    write_folder(root.path(), &files);
-    let splits = open(root.path()).unwrap();
-    let categories = &splits.train.dataset().object_classes().unwrap().categories;
-    let class = categories.iter().position(|number| gone.contains(&number.unwrap())).unwrap();
-    let name = splits.train.class_names()[class].clone();
-    assert!(splits.train.empty_classes().contains(&name));
 }
 
 #[test]

@@ -135,6 +135,15 @@ fn headers_are_read_once_from_folders_and_archives() {
         (path, whole)
     };
     let (path, whole) = spoil("ADE_val_00000002.png");
+    let [_, test] = bad(&pairs::open(&folder).unwrap());
+    assert_eq!((test.len(), test[0].index), (1, 1), "it was written to since");
+    // Another content that nothing tells of: of the same length and time.
+    let time = fs::metadata(&path).unwrap().modified().unwrap();
+    fs::write(&path, &whole).unwrap();
+    fs::File::options().append(true).open(&path).unwrap().set_modified(time).unwrap();
+    assert!(bad(&pairs::open(&folder).unwrap())[1].is_empty());
+    fs::write(&path, vec![b'?'; whole.len()]).unwrap();
+    fs::File::options().append(true).open(&path).unwrap().set_modified(time).unwrap();
     assert!(bad(&pairs::open(&folder).unwrap())[1].is_empty(), "it is not looked at again");
 
     // A verification sees it, and from then on it is known.

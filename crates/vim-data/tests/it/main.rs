@@ -1,6 +1,7 @@
 //! Integration tests, one binary.
 #![expect(clippy::unwrap_used, reason = "a failed test panics, also from its helpers")]
 
+mod apart;
 mod check_golden;
 mod chi2;
 mod cifar;
@@ -45,5 +46,6 @@ mod splits;
 mod staging;
 mod tars;
 mod trees;
+mod twins;
 mod yolo;
 mod zips;

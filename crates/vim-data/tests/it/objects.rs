@@ -13,7 +13,8 @@ use vim_data::{
 };
 
 use crate::coco_tree::{
-    SIDE, drawn, epoch, files, open, scenes, shapes, spoiled, training, write_folder, write_zips,
+    SIDE, as_annotated, drawn, epoch, files, open, scenes, shapes, spoiled, training, write_folder,
+    write_zips,
 };
 
 /// If this fails, every published figure on them is void: change the version in the key instead.
@@ -283,19 +284,7 @@ fn scenes_can_be_made_simpler() {
 fn what_is_annotated_scores_1_and_is_read_as_it_was_written() {
     let test = drawn().test;
     let truths = CocoAnnotations::of(&test, OnBad::Fail).unwrap();
-    let categories = &test.dataset().object_classes().unwrap().categories;
-    let found = scenes(&test).into_iter().flat_map(|scene| {
-        let image = scene.objects.id;
-        let seen = scene.objects.objects.into_iter().filter(|object| !object.crowd);
-        seen.map(move |object| Detection {
-            image,
-            category: categories[object.class as usize].unwrap(),
-            score: 0.5,
-            bbox: object.bbox,
-            mask: object.mask,
-        })
-    });
-    let found = CocoDetections::of(&truths, found).unwrap();
+    let found = CocoDetections::of(&truths, as_annotated(&test)).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("detections.json");
     fs::write(&path, found.json()).unwrap();

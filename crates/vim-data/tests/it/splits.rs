@@ -66,7 +66,7 @@ fn held_out_images_follow_from_the_seed() {
 }
 
 #[test]
-fn keys_without_an_effect_are_refused() {
+fn keys_without_an_effect_are_told_or_refused() {
     let refused = |config: &DataConfig| {
         let opened = vim_data::open::<Class>(config).unwrap_err();
         let preview = vim_data::dry_run::<Class>(config).unwrap_err().to_string();
@@ -78,15 +78,26 @@ fn keys_without_an_effect_are_refused() {
     let (key, message) = refused(&DataConfig { val_seed: Some(3), ..without.clone() });
     assert_eq!(key, "data.val_seed");
     assert!(message.contains("`data.val_seed = 3`") && message.contains("no effect"), "{message}");
-    let suffix = Some("_mask".to_owned());
-    let (key, message) = refused(&DataConfig { label_suffix: suffix, ..without.clone() });
-    assert_eq!(key, "data.label_suffix");
-    assert!(message.contains("`pairs` and `ade20k` alone have label maps"), "{message}");
-    let list = Some("train.json".into());
+    // Those of other datasets are a note: old records and `--set data.dataset` may leave some.
+    let others = DataConfig {
+        label_suffix: Some("_mask".to_owned()),
+        val_path: Some("x/val".into()),
+        train_annotations: Some("train.json".into()),
+        ..without.clone()
+    };
+    let opened = vim_data::open::<Class>(&others).unwrap();
     assert_eq!(
-        refused(&DataConfig { train_annotations: list, ..without.clone() }).0,
-        "data.train_annotations"
+        opened.notes,
+        [
+            "`data.val_path = x/val` has no effect: `imagenet` and `folder` alone look for \
+             validation images there",
+            "`data.label_suffix = _mask` has no effect: `pairs` and `ade20k` alone have label maps",
+            "`data.train_annotations = train.json` has no effect: `coco` and `yolo` alone have \
+             annotations",
+        ]
     );
+    assert_eq!(vim_data::dry_run::<Class>(&others).unwrap().unwrap().notes, opened.notes);
+    assert!(vim_data::open::<Class>(&without).unwrap().notes.is_empty());
     let (key, message) = refused(&DataConfig { val_rule: HoldOut::Rounded, ..without });
     assert_eq!(key, "data.val_rule");
     assert!(message.contains("`data.val_rule = \"rounded\"`"), "{message}");

@@ -214,6 +214,8 @@ fn a_wrong_line_costs_an_object_and_an_image_without_labels_has_none() {
     let sources = vim_data::open_coco(&of_yolo(root.path()), &EnvPaths::default()).unwrap();
     let notes = sources.notes.join("\n");
     assert!(notes.contains("2 objects of 1 images in "), "{notes}");
+    let without = "1 of 16 training images have no file of labels, the first `";
+    assert!(notes.contains(without) && notes.contains("a.001.png`"), "{notes}");
     assert!(notes.contains("a class that is none: 1, numbers that are no shares: 1"), "{notes}");
     assert!(notes.contains("`12 0.5 0.5 0.1 0.1`: the classes are 0 to 11"), "{notes}");
     assert!(notes.contains("2 of 16 training images have no objects"), "{notes}");
@@ -227,6 +229,65 @@ fn a_wrong_line_costs_an_object_and_an_image_without_labels_has_none() {
     let error = error.to_string();
     assert!(error.contains("16 of its 16 objects cannot be used"), "{error}");
     assert!(error.contains("shares of the image's width and height"), "{error}");
+}
+
+#[test]
+fn an_export_beside_another_is_read_by_itself() {
+    let Splits { train, test, .. } = drawn();
+    let root = tempfile::tempdir().unwrap();
+    let yaml = "train: ../train/images\nval: ../valid/images\n";
+    let write = |below: &str, of_train: &Split, yaml: &str| {
+        let mut files = part(of_train, "train/images", "train/labels", false);
+        files.extend(part(&test, "valid/images", "valid/labels", false));
+        files.push(names_yaml(yaml));
+        write_folder(&root.path().join(below), &files);
+    };
+    write("", &train.only(vec![0, 1]), yaml);
+    for (below, yaml) in [
+        ("x", yaml),
+        ("y", "path: ../\ntrain: train/images\nval: valid/images\n"),
+        ("z", "path: .\ntrain: ../train/images\nval: ../valid/images\n"),
+    ] {
+        write(below, &train, yaml);
+        assert_eq!(open(&root.path().join(below)).unwrap().train.len(), 16, "{below}");
+        // What it lacks is not taken from the other.
+        fs::remove_dir_all(root.path().join(below).join("valid")).unwrap();
+        let error = open(&root.path().join(below)).unwrap_err();
+        assert!(error.contains("valid/images`, which is no folder there"), "{error}");
+    }
+    // A file that means what it says.
+    write_folder(&root.path().join("settings"), &[names_yaml(yaml)]);
+    assert_eq!(open(&root.path().join("settings")).unwrap().train.len(), 2);
+}
+
+#[test]
+fn labels_lie_beside_the_path_as_given() {
+    let Splits { train, .. } = drawn();
+    let root = tempfile::tempdir().unwrap();
+    let mut files = part(&train, "photos", "x/labels", false);
+    files.push(names_txt("x/classes.txt"));
+    write_folder(root.path(), &files);
+    let held = DataConfig { val_fraction: 0.25, ..of_yolo(&root.path().join("x")) };
+    let images = root.path().join("x/images");
+    std::os::unix::fs::symlink(root.path().join("photos"), &images).unwrap();
+    let of_folder = vim_data::open::<ImageObjects>(&held).unwrap();
+    let key = DataConfig { train_images: Some(images), ..held };
+    for splits in [of_folder, vim_data::open::<ImageObjects>(&key).unwrap()] {
+        assert_eq!(splits.train.dataset().len(), 16);
+    }
+}
+
+#[test]
+fn images_of_one_file_of_labels_are_refused() {
+    let Splits { train, .. } = drawn();
+    let root = tempfile::tempdir().unwrap();
+    let mut files = part(&train, "images", "labels", false);
+    files.push(names_txt("classes.txt"));
+    files.push(("images/a.003.jpg".to_owned(), files[0].1.clone()));
+    write_folder(root.path(), &files);
+    let error = open(root.path()).unwrap_err();
+    assert!(error.contains("a.003.jpg") && error.contains("a.003.png"), "{error}");
+    assert!(error.contains("have one file of them: remove or rename one"), "{error}");
 }
 
 #[test]

@@ -156,8 +156,15 @@ pub(super) fn fill_in(
         let Some(text) = text_at(table, &key) else { continue };
         let expanded = match is_old {
             true => {
-                let plain = |piece| escape(piece).replacen(":-~", ":-./~", 1);
-                all_of(&text.split("${").map(plain).collect::<Vec<_>>().join("${"))
+                // A `~` stood for itself in a default, too.
+                let plain = |(at, piece): (usize, &str)| match piece.split_once('}') {
+                    Some((name, rest)) if at > 0 => {
+                        let name = escape(name).replacen(":-~", ":-./~", 1);
+                        format!("{name}}}{}", rest.replace('$', "$$"))
+                    }
+                    _ => escape(piece),
+                };
+                all_of(&text.split("${").enumerate().map(plain).collect::<Vec<_>>().join("${"))
             }
             false => all_of(text),
         };

@@ -28,7 +28,8 @@ const PATCH_INIT: (&str, &str) = ("model.patch_init", "truncated");
 const FILL: (&str, &str) = ("augment.fill", "imagenet");
 /// Whose running statistics version 1 gave an average: likewise.
 const EMA_STATISTICS: (&str, &str) = ("train.ema_statistics", "model");
-/// Which parts version 2 read of folders of classes: records of a later one of such have the key.
+/// Which parts version 2 read of folders of classes and of COCO's files, whose category above all
+/// others was a class: records of a later one of such have the key.
 const PARTS: (&str, &str) = ("data.parts", "train_val");
 /// How often version 2 recorded a training; no result depends on it.
 const LOG_EVERY: (&str, &str) = ("log.every", "50st");
@@ -60,13 +61,13 @@ fn as_version_1_did(table: &mut Table) {
     }
 }
 
-/// From 2 to 3: folders of classes may have three parts, or the training part alone; images with
-/// label maps or objects are turned as their EXIF orientation says; and short trainings are
-/// recorded more often.
+/// From 2 to 3: folders of classes may have three parts, or the training part alone, and COCO's
+/// files a category above all others that is no class; images with label maps or objects are turned
+/// as their EXIF orientation says; and short trainings are recorded more often.
 fn as_version_2_did(table: &mut Table) {
     set_default(table, LOG_EVERY);
     let dataset = table.get("data").and_then(|data| data.get("dataset")).cloned();
-    if dataset.as_ref().and_then(Value::as_str) == Some(FOLDER) {
+    if dataset.as_ref().is_some_and(has_parts) {
         set_default(table, PARTS);
     }
     if dataset.as_ref().is_some_and(is_dense) {
@@ -74,8 +75,10 @@ fn as_version_2_did(table: &mut Table) {
     }
 }
 
-/// The value of `data.dataset` that has parts.
-const FOLDER: &str = "folder";
+/// Whether this value of `data.dataset` has parts.
+fn has_parts(dataset: &Value) -> bool {
+    matches!(dataset.as_str(), Some("folder" | "coco"))
+}
 
 /// Whether this value of `data.dataset` is of files with label maps or objects.
 fn is_dense(dataset: &Value) -> bool {
@@ -145,8 +148,8 @@ pub(crate) fn meant_version(values: &BTreeMap<String, Value>) -> u64 {
         (holds_out && !values.contains_key(VAL_SEED)) || !values.contains_key(PATCH_INIT.0);
     let dataset = values.get("data.dataset");
     let lacks = |(key, _): (&str, &str)| !values.contains_key(key);
-    let is_folder = dataset.and_then(Value::as_str) == Some(FOLDER);
-    let is_second = (is_folder && lacks(PARTS)) || (dataset.is_some_and(is_dense) && lacks(EXIF));
+    let is_second = (dataset.is_some_and(has_parts) && lacks(PARTS))
+        || (dataset.is_some_and(is_dense) && lacks(EXIF));
     match (is_old, is_second) {
         (true, _) => 1,
         (false, true) => 2,
@@ -238,15 +241,19 @@ mod tests {
             let data = format!("data = {{ dataset = {dataset:?}, path = \"x\"");
             let old = format!("version = 2\n{data} }}");
             let every = "log.every = \"50st\"";
-            same(&old, &format!("version = now\n{data}, exif = \"ignore\" }}\n{every}"));
-            let written = format!("{data}, exif = \"apply\" }}");
-            let now = format!("version = now\n{written}\n{every}");
-            same(&format!("version = 2\n{written}"), &now);
+            let parts = if dataset == "coco" { ", parts = \"train_val\"" } else { "" };
+            same(&old, &format!("version = now\n{data}, exif = \"ignore\"{parts} }}\n{every}"));
+            let written = format!("{data}, exif = \"apply\"");
+            let now = format!("version = now\n{written}{parts} }}\n{every}");
+            same(&format!("version = 2\n{written} }}"), &now);
             let (old, new) = (of(&old), of(&format!("{data} }}")));
             assert!(!old.contains_key(EXIF.0) && meant_version(&old) == 2);
             assert_eq!(new[EXIF.0].as_str(), Some("apply"));
             assert_eq!(meant_version(&new), VERSION);
-            assert_eq!(of(&format!("{data}, exif = \"ignore\" }}\n{every}")), old);
+            assert_eq!(of(&format!("{data}, exif = \"ignore\"{parts} }}\n{every}")), old);
+            // A category above all others is a class in the one, and none in the other.
+            let open = of(&format!("{data}, exif = \"ignore\" }}\n{every}"));
+            assert_eq!(open == old, parts.is_empty());
         }
         for dataset in ["cifar10", "imagenet", "shapes"] {
             let data = format!("data = {{ dataset = {dataset:?}, path = \"x\" }}");

@@ -23,7 +23,7 @@ pub struct Summary {
     pub best: Option<(f64, u64)>,
     /// Score on the test images.
     pub test_score: Option<f64>,
-    /// The courses of loss and score, in characters.
+    /// The curves of loss and score, in characters.
     pub curves: [Option<String>; 2],
     /// Training images per second in this process.
     pub images_per_second: Option<f64>,

@@ -48,10 +48,15 @@ pub(super) fn sought(options: &TrainOptions, config: Config) -> Result<Config, E
         let _ = fs::remove_dir(&folder);
     }
     drop(lock);
-    let found = found?;
+    let (found, other) = found?;
+    let limit = match other {
+        Some(why) => format!("as more cannot be trained ({why})"),
+        None if found + step > MOST => format!("the most that is tried being {MOST}"),
+        None => "by the device's memory".to_owned(),
+    };
     eprintln!(
-        "note: train.batch_size = {found}, a multiple of {step}, by the device's memory; it is \
-         recorded, and optim.lr stays {}",
+        "note: train.batch_size = {found}, a multiple of {step}, {limit}; it is recorded, and \
+         optim.lr stays {}",
         config.optim.lr
     );
     Ok(with(config, found))
@@ -172,14 +177,15 @@ struct Failed {
     why: String,
 }
 
-/// The largest multiple of `step` up to [`MOST`] that `fits`, less a tenth where a larger one was
-/// seen not to: a run needs somewhat more than the two steps of a trial.
+/// The largest multiple of `step` up to [`MOST`] that `fits`, less a tenth where the memory is not
+/// enough for a larger one, as a run needs somewhat more than the two steps of a trial; and what
+/// else keeps a larger one from being trained.
 fn largest(
     step: usize,
     mut fits: impl FnMut(usize) -> Result<Result<(), Failed>, Error>,
-) -> Result<usize, Error> {
+) -> Result<(usize, Option<String>), Error> {
     let most = (MOST / step).max(1);
-    let (mut good, mut bad) = (0, most + 1);
+    let (mut good, mut bad, mut limit) = (0, most + 1, None);
     // The smallest first: what else is wrong, it says.
     let mut next = 1;
     loop {
@@ -189,7 +195,7 @@ fn largest(
                 let why = format!("train.batch_size: not even {step} images can be trained: {why}");
                 return Err(Error::with_code(code, why));
             }
-            Err(_) => bad = next,
+            Err(failed) => (bad, limit) = (next, Some(failed)),
         }
         // Exact to an eighth.
         if bad - good <= (good / 8).max(1) {
@@ -198,8 +204,13 @@ fn largest(
         let larger = (2 * good).max(SECOND / step).min(most);
         next = if bad > most { larger } else { good.midpoint(bad) };
     }
-    let images = if bad > most { good } else { (good * 9).div_ceil(10) };
-    Ok(images * step)
+    // Another limit than memory's is kept to the image.
+    let (good, other) = match limit {
+        None => (good, None),
+        Some(Failed { code: code::MEMORY, .. }) => ((good * 9 / 10).max(1), None),
+        Some(Failed { why, .. }) => (good, Some(why)),
+    };
+    Ok((good * step, other))
 }
 
 #[cfg(test)]
@@ -215,7 +226,7 @@ mod tests {
             let failed = || Failed { code: code::MEMORY, why: "out of memory".into() };
             Ok(if images <= room { Ok(()) } else { Err(failed()) })
         });
-        (found.ok(), trials)
+        (found.ok().map(|(images, _)| images), trials)
     }
 
     #[test]
@@ -231,9 +242,15 @@ mod tests {
                 assert!(images.is_multiple_of(step) && images <= room, "{images}: {step}, {room}");
                 let least = (room.min(MOST) * 3 / 4).saturating_sub(step);
                 assert!(images >= least, "{images} < {least}: {step}, {room}");
+                let is_short = room < (MOST / step).max(1) * step && images > step;
+                assert!(!is_short || 10 * images <= 9 * room, "{images}: {step}, {room}");
             }
         }
         assert_eq!(found(8, 5000).0, Some(MOST));
+        // An epoch of 64 images is no shortage of memory.
+        let few = || Failed { code: code::CONFIG, why: "an epoch has 64 images".into() };
+        let found = largest(8, |images| Ok(if images <= 64 { Ok(()) } else { Err(few()) }));
+        assert_eq!(found.unwrap(), (64, Some("an epoch has 64 images".to_owned())));
     }
 
     #[test]

@@ -92,9 +92,12 @@ fn time(preview: &Preview, images_per_second: Option<f64>) -> String {
         return format!("not timed: the first step took more than {limit} s");
     };
     let step = preview.batch_size as f64 / speed;
-    let all = Duration::try_from_secs_f64(step * preview.total_steps as f64);
+    let end = preview.stop_after.unwrap_or(preview.total_steps).min(preview.total_steps);
+    let all = Duration::try_from_secs_f64(step * end as f64);
+    // Where a run goes on, some of them are done.
+    let of = if matches!(preview.found, Found::Run) { " from the first on" } else { "" };
     format!(
-        "about {} for the steps, {step:.2} s each here ({} img/s); evaluations come on top",
+        "about {} for {end} steps{of}, {step:.2} s each here ({} img/s); evaluations come on top",
         duration(all.unwrap_or(Duration::MAX)),
         rate(speed)
     )

@@ -17,15 +17,15 @@ use crate::task::{BatchStream, Objective, Task};
 /// Images of the first steps on a CPU: a step that has begun cannot be stopped, and a whole batch
 /// may take minutes. On a GPU few images take as long as many.
 const FIRST: usize = 4;
-/// Steps of a whole batch, after a first one.
+/// Steps that are timed, after those that are not.
 const STEPS: u64 = 3;
 
-/// Images and seconds of steps so far; none at the start of the first.
+/// Images and seconds of steps so far; none where the time begins.
 type Timed = (usize, f64);
 
 /// Training images a second of the run of `config` on `device`, with its images as they come from
-/// the disk, by steps of at most `limit`; `None` if none ends within it, which on a GPU is one after
-/// that which compiles.
+/// the disk, by steps of at most `limit`; `None` if none ends within it. On a GPU it begins when
+/// the first step has compiled the kernels, and the batches that were made meanwhile do not count.
 ///
 /// What a step still does at the limit goes on in a thread of its own: the process should end soon.
 /// A GPU is waited for, as its driver is not to be in use when a process ends.
@@ -53,7 +53,7 @@ pub(crate) fn images_per_second<T: Task + 'static>(
     };
     let thread = thread::Builder::new().name("time".into()).spawn(work);
     let thread = thread.map_err(Error::io("start", "a thread"))?;
-    // Opening the data may take longer, and is part of every run.
+    // Opening the data and compiling may take longer, and are part of every run.
     if let Ok(told) = timed.recv() {
         told?;
     }
@@ -71,16 +71,24 @@ pub(crate) fn images_per_second<T: Task + 'static>(
     Ok(speed)
 }
 
-/// Takes steps of few images, and of whole batches if they will end within `limit`; `told` gets the
-/// times, the first when the data are open.
+/// Takes steps of few images, and of whole batches if they will end within `limit`; of whole
+/// batches alone on a GPU. `told` gets the times, the first where the time begins.
 fn steps<T: Task>(
     config: &Config,
     selected: &SelectedDevice,
     limit: Duration,
     told: &Sender<Result<Timed, Error>>,
 ) -> Result<(), Error> {
-    let (whole, mut start) = (config.train.images(), None);
-    let first = if selected.is_cpu() { FIRST.min(whole) } else { whole };
+    let (whole, is_cpu) = (config.train.images(), selected.is_cpu());
+    let begin = || {
+        let _ = told.send(Ok((0, 0.0)));
+        Instant::now()
+    };
+    let (first, untimed) = match is_cpu {
+        true => (FIRST.min(whole), 0),
+        false => (whole, config.data.prefetch as u64 + 1),
+    };
+    let mut begun = None;
     for batch in [first, whole] {
         let mut config = config.clone();
         if batch < whole {
@@ -90,13 +98,12 @@ fn steps<T: Task>(
         let task = T::open(&config, &selected.device, &Comm::single(), &[])?;
         let (objective, device) = (task.objective(), selected.device.clone().autodiff());
         let mut state = TrainState::new(objective, &config, objective.init(&device)?);
-        let mut batches = task.batches(0..STEPS + 1);
-        let begun = *start.get_or_insert_with(|| {
-            let _ = told.send(Ok((0, 0.0)));
-            Instant::now()
-        });
+        let mut batches = task.batches(0..untimed + STEPS + 1);
+        if is_cpu {
+            begun.get_or_insert_with(begin);
+        }
         let (mut from, mut images) = (Instant::now(), 0);
-        for step in 0..=STEPS {
+        for step in 0..=untimed + STEPS {
             let mut shards = Vec::new();
             for _ in 0..config.train.shards() {
                 let Some(next) = batches.next() else { return Ok(()) };
@@ -106,18 +113,20 @@ fn steps<T: Task>(
             let pending = state.step(objective, shards, 0.0, &comm, asked, |_| Ok(()))?;
             state.finish(pending);
             images += batch;
-            // Of a GPU the first one's time is that of compiling.
-            let is_timed = step > 0 || selected.is_cpu();
-            if is_timed && told.send(Ok((images, from.elapsed().as_secs_f64()))).is_err() {
+            begun.get_or_insert_with(begin);
+            if (is_cpu || step > 0)
+                && told.send(Ok((images, from.elapsed().as_secs_f64()))).is_err()
+            {
                 return Ok(());
             }
-            if step == 0 {
+            if step == 0 || step == untimed {
                 // What is set up once, such as compiled kernels, does not count again.
                 (from, images) = (Instant::now(), 0);
             }
         }
         let next = from.elapsed().div_f64(STEPS as f64).mul_f64(whole as f64 / batch as f64);
-        if batch == whole || begun.elapsed() + next * 2 > limit {
+        let elapsed = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+        if batch == whole || elapsed + next * 2 > limit {
             return Ok(());
         }
     }

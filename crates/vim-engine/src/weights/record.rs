@@ -56,7 +56,7 @@ pub struct RecordedImages {
     /// `augment.eval_crop_ratio`, where images have one size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eval_crop_ratio: Option<f64>,
-    /// `data.exif`, where images with one class each are turned.
+    /// `data.exif`, where images are turned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exif: Option<Exif>,
     /// `[pairs]`, where they have label maps.
@@ -77,7 +77,7 @@ impl RecordedImages {
             mean: statistics.mean.map(decimal),
             std: statistics.std.map(decimal),
             eval_crop_ratio: has_classes_alone.then_some(config.augment.eval_crop_ratio),
-            exif: config.data.exif.filter(|_| has_classes_alone),
+            exif: (config.data.exif() == Exif::Apply).then_some(Exif::Apply),
             pairs: config.pairs,
         }
     }

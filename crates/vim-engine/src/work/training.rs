@@ -35,8 +35,8 @@ fn check_at_home(options: &TrainOptions, config: &Config) -> Result<(), Error> {
     }
     let (home, folder, root) = (home.display(), folder.display(), root.display());
     let what = format!(
-        "the file is of the run in {home}, and here leads to {folder}, which is none: --set \
-         run.root={root} goes on with it"
+        "the file is of the run in {home}, but from here it names {folder}, where there is no run: \
+         --set run.root={root} goes on with that one"
     );
     if options.resume == Resume::Never {
         eprintln!("note: {what}; another one is begun");

@@ -1,5 +1,7 @@
 //! `vim-train new`: a configuration for images that are there.
 
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf, absolute};
 use std::time::{Duration, Instant};
 
@@ -9,17 +11,18 @@ use vim_engine::Error;
 use vim_engine::config::{Config, ConfigError, Origin, Problem};
 use vim_engine::device::{self, SelectedDevice, threads};
 use vim_engine::output::summary::{duration, rate};
-use vim_engine::output::{check_apart, check_free, print, say};
+use vim_engine::output::{check_apart, check_free, check_no_input, print, say};
 use vim_engine::program;
 use vim_engine::run_folder::check_nameable;
 use vim_engine::task::kinds::cost;
-use vim_engine::task::own::recipe::{Plan, Rung, Start, configuration, plan, rungs, wanted};
+use vim_engine::task::own::recipe::{FOR_STEPS, Plan, Rung, Start, configuration, plan, rungs, wanted};
 use vim_engine::task::own::survey::Survey;
 use vim_engine::train::dry_run::TIMED;
 use vim_engine::train::estimate::speed;
 use vim_engine::weights::place::Place;
 use vim_engine::weights::source::WeightsSource;
 use vim_model::{SsmConfig, VimConfig, infer};
+use vim_run::printable;
 use vim_run::storage::write_file;
 
 use crate::args::DeviceArg;
@@ -32,8 +35,8 @@ Examples:
   vim-train new photos -o mine.toml --minutes 60 --device cuda
 
 It looks for objects, label maps and classes, in every layout of docs/data.md, chooses a model by the sizes of the
-images and the speed of this machine, which it measures for at most 20 s, and says what it found in the file's first
-lines. docs/own-pictures.md goes on from there.";
+images and the speed of this machine, which it measures for at most 20 s (on a GPU after compiling), and says what it
+found in the file's first lines. docs/own-pictures.md goes on from there.";
 
 /// Write a configuration for your own images: a recipe for their number and sizes that ends in
 /// about ten minutes here.
@@ -70,25 +73,27 @@ pub(crate) fn run(args: &NewArgs) -> Result<(), Error> {
     let output = args.output.clone().unwrap_or_else(|| format!("{name}.toml").into());
     check_free(&output, args.force)?;
     check_apart(&output, std::slice::from_ref(&path))?;
+    let place = |weights: &PathBuf| Place::find(weights, &Config::default().run.root, None);
+    let place = args.init.as_ref().map(place).transpose()?;
+    let read = place.as_ref().map(Place::inputs).unwrap_or_default();
+    check_no_input(&output, read.iter().map(PathBuf::as_path))?;
     let survey = Survey::of(&path)?;
     say(&survey.describe());
     survey.notes.iter().for_each(|note| say(&format!("note: {note}")));
     let devices = Config::from_defaults(&args.device.over(&[]))?.devices;
     threads::start(devices.threads)?;
     let device = device::choose(&devices)?;
-    let start = match &args.init {
-        Some(weights) => start_of(weights)?,
+    let start = match args.init.as_ref().zip(place.as_ref()) {
+        Some((weights, place)) => start_of(weights, place)?,
         None => Start::Scratch,
     };
     let subject = Subject { survey: &survey, start: &start, device: &device, name: &name };
     let (rung, plan, speed) = subject.choose(Duration::from_secs(60 * u64::from(args.minutes)))?;
     let text = configuration(&survey, &start, rung, plan, &name)?;
-    let on = args
-        .device
-        .device
-        .as_ref()
-        .map_or_else(String::new, |device| format!(" --device {device}"));
-    let command = format!("vim-train train {}{on}", output.display());
+    let on = args.device.device.as_ref().map(|device| format!(" --device {device}"));
+    let command = command_line("train", [output.as_os_str()]) + &on.unwrap_or_default();
+    let called: Vec<OsString> = env::args_os().skip(2).collect();
+    let called = command_line("new", called.iter().map(OsString::as_os_str));
     let time = match (speed, plan.takes) {
         (Some(speed), Some(takes)) => {
             let speed = rate(speed);
@@ -97,7 +102,7 @@ pub(crate) fn run(args: &NewArgs) -> Result<(), Error> {
         (_, _) => format!("not known on {}: no step ended within the time for it", device.name),
     };
     let mut about = vec![
-        format!("Written by vim-train {}: {}", program::VERSION, command_line(args)),
+        format!("Written by vim-train {}: {}", program::VERSION, called),
         String::new(),
         format!("Found:     {}", survey.describe()),
         format!("Time:      {time}"),
@@ -106,13 +111,18 @@ pub(crate) fn run(args: &NewArgs) -> Result<(), Error> {
     ];
     if matches!(start, Start::Scratch) && survey.is_of_classes() {
         about.push(format!(
-            "Better:    from published weights, where there are few images: vim-train new {} \
-             --init WEIGHTS (docs/own-pictures.md)",
-            args.path.display()
+            "Better:    from published weights, where there are few images: {} --init WEIGHTS \
+             (docs/own-pictures.md)",
+            command_line("new", [args.path.as_os_str()])
         ));
     }
-    let about: String =
-        about.iter().map(|line| format!("# {line}").trim_end().to_owned() + "\n").collect();
+    // One line each, whatever a folder is called.
+    let about: String = about
+        .iter()
+        .map(|line| format!("# {}", printable(line)).trim_end().to_owned() + "\n")
+        .collect();
+    // Measuring takes a while.
+    check_free(&output, args.force)?;
     write_file(&output, format!("{about}\n{text}").as_bytes())?;
     say(&format!("{time}:"));
     // Whole, to be copied.
@@ -146,16 +156,20 @@ fn name_of(path: &Path) -> String {
     if name.is_empty() { "images".to_owned() } else { name.to_owned() }
 }
 
-/// How this command was called, for the file.
-fn command_line(args: &NewArgs) -> String {
-    let init = args.init.as_ref().map(|weights| format!(" --init {}", weights.display()));
-    format!("vim-train new {}{}", args.path.display(), init.unwrap_or_default())
+/// `vim-train COMMAND …`, to be copied into a shell.
+fn command_line<'a>(command: &str, words: impl IntoIterator<Item = &'a OsStr>) -> String {
+    let mut line = format!("vim-train {command}");
+    for word in words {
+        let word = word.display().to_string();
+        // No argument of a process holds a NUL, the one character that cannot be quoted.
+        line = format!("{line} {}", shlex::try_quote(&word).unwrap_or(word.as_str().into()));
+    }
+    line
 }
 
-/// The model of `weights`, which the configuration describes anew.
-fn start_of(weights: &Path) -> Result<Start, Error> {
-    let place = Place::find(weights, &Config::default().run.root, None)?;
-    let source = WeightsSource::open(&place, None)?;
+/// The model of `weights`, found at `place`, which the configuration describes anew.
+fn start_of(weights: &Path, place: &Place) -> Result<Start, Error> {
+    let source = WeightsSource::open(place, None)?;
     let (model, ssm) = match &source.recorded {
         Some(recorded) => (recorded.model.effective(), recorded.ssm),
         None => {
@@ -227,11 +241,11 @@ impl Subject<'_> {
             Ok(cost(&self.config(rung, any)?, self.survey.classes.len())?.macs() as f64)
         };
         let Some(slow) = measured(smallest, TIMED / 3)? else {
-            // A GPU compiles for longer than that, and is faster than any recipe needs.
+            // A GPU on which no step ends soon is waiting for images, not for the model.
             let rung = if self.device.is_cpu() { smallest } else { largest };
             return Ok((rung, any, None));
         };
-        let seen = |speed: f64| speed * limit.as_secs_f64();
+        let seen = |speed: f64| speed * limit.as_secs_f64() * FOR_STEPS;
         let (enough, base) = (wanted(self.survey, self.start), macs(smallest)?);
         for &rung in rungs.iter().skip(1).rev() {
             let predicted = slow * base / macs(rung)?;

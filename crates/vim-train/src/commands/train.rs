@@ -55,7 +55,8 @@ pub(crate) struct TrainArgs {
     /// Check all that can be wrong, print what would be done, and make no folder.
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// Of --dry-run: time steps, for at most 20 s, and say how long all of them would take here.
+    /// Of --dry-run: time steps, for at most 20 s (on a GPU after compiling), and say how long all
+    /// of them would take here
     #[arg(long, requires = "dry_run")]
     pub(super) time: bool,
     /// Machines that train together, each by this command with another --node. All must see the

@@ -61,7 +61,7 @@ fn mistakes_in_a_file() {
         ),
         (
             "[train]\nbatch_size = -1",
-            "train.batch_size: invalid value: integer `-1`, expected an integer, 0 or more",
+            "train.batch_size: invalid value: integer `-1`, expected a number of images",
         ),
         ("[train]\nepochs = 1.5", "train.epochs: invalid type: floating point `1.5`"),
         ("[optim]\nlr = \"big\"", "optim.lr: invalid type: string \"big\", expected a number"),

@@ -59,7 +59,14 @@ fn variables_are_filled_in_where_paths_are() {
     assert_eq!(config["run"]["name"], "$x{run.seed}", "a name is no path");
     let config = json(&["--set", "data.index_cache=${PLACE}/index"]);
     assert_eq!(config["data"]["index_cache"], "/scratch/me/index");
-    let config = json(&["--set", "data.path=$PLACE/$$x", "--set", "data.val_path=./~"]);
+    let config = json(&[
+        "--set",
+        "data.path=$PLACE/$$x",
+        "--set",
+        "data.val_path=./~",
+        "--set",
+        "data.dataset=folder",
+    ]);
     assert_eq!(config["data"]["path"], "/scratch/me/$x");
     assert_eq!(config["data"]["val_path"], "./~");
 
@@ -67,6 +74,8 @@ fn variables_are_filled_in_where_paths_are() {
     let old = json(&["--set", "version=2", "--set", "data.index_cache=$NOWHERE"]);
     assert_eq!(old["train"]["init"], "$PLACE");
     assert_eq!(old["data"]["index_cache"], "$NOWHERE");
+    let plain = json(&["--set", "version=2", "--set", "data.index_cache=/a:-~b/${PLACE}:-~/$x"]);
+    assert_eq!(plain["data"]["index_cache"], "/a:-~b//scratch/me:-~/$x");
     assert_eq!(old["run"]["root"], "/scratch/me/runs");
     for (set, expected) in [
         ("data.path=$NOWHERE/x", "data.path: the environment variable `NOWHERE` is not set"),

@@ -54,9 +54,30 @@ fn a_configuration_is_written_that_trains() {
     assert_code(&run(here, &tuned), 0);
     let tuned = Config::load(&here.join("tuned.toml"), &[]).unwrap();
     assert_eq!((tuned.model.depth, tuned.train.layer_decay), (1, Some(0.75)));
+    let text = fs::read_to_string(here.join("tuned.toml")).unwrap();
+    let called = ": vim-train new photos --init photos-s0 -o tuned.toml --device cpu\n";
+    assert!(text.lines().next().unwrap().ends_with(called.trim_end()), "{text}");
     let planned = run(here, &["train", "tuned.toml", "--dry-run", "--set", "run.name=tuned"]);
     assert_says(&planned, 0, &[]);
     assert_parts(&stdout(&planned), &["init "]);
+}
+
+#[test]
+fn what_a_configuration_is_made_of_stays() {
+    let folder = photos();
+    let here = folder.path();
+    let exported = here.join("w.safetensors");
+    fs::write(&exported, b"weights").unwrap();
+    let over = ["new", "photos", "--init", "w.safetensors", "-o", "w.safetensors", "--force"];
+    assert_says(&run(here, &over), 73, &["is read by this command"]);
+    assert_eq!(fs::read(&exported).unwrap(), b"weights");
+    // A line break in a name ends no comment, and blanks no word.
+    fs::rename(here.join("photos"), here.join("my\nrun.seed = 7")).unwrap();
+    let made = run(here, &["new", "my\nrun.seed = 7", "-o", "my file.toml", "--device", "cpu"]);
+    assert_code(&made, 0);
+    assert!(stderr(&made).contains("vim-train train 'my file.toml' --device cpu"));
+    let config = Config::load(&here.join("my file.toml"), &[]).unwrap();
+    assert_eq!(config.run.seed, 0);
 }
 
 #[test]
@@ -77,7 +98,7 @@ fn a_dry_run_tells_the_time() {
     let timed = ["train", "debug", "--dry-run", "--time", "--device", "cpu"];
     let output = run(folder.path(), &timed);
     assert_code(&output, 0);
-    assert_parts(&stdout(&output), &["\ntime about ", " for the steps, ", "s each here ("]);
+    assert_parts(&stdout(&output), &["\ntime about ", " steps, ", "s each here ("]);
     assert!(!folder.path().join("data").exists());
     let json = parsed(&run(folder.path(), &[&timed[..], &["--json"]].concat()));
     assert!(json["time"].as_str().unwrap().starts_with("about "), "{json}");

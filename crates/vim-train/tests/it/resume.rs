@@ -75,6 +75,9 @@ fn a_finished_run_is_lengthened_by_another() {
     let said = bench.train("a", &longer);
     assert_says(&said, 78, &["train.epochs (recorded 1, now 2); it is finished", &advice]);
     assert_code(&bench.train("a-longer", &[&longer[..], &["--set", &init]].concat()), 0);
+    let shorter = bench.train("a", &["--set", "train.steps=2", "--resume", "auto"]);
+    assert_says(&shorter, 78, &["train.steps"]);
+    assert!(!stderr(&shorter).contains("it is finished"), "{}", stderr(&shorter));
 
     // Of a run that is not finished, or that shall be shorter, the keys are restored.
     let paused = ["--set", "train.epochs=2", "--steps", "1"];

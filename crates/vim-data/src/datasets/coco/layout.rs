@@ -49,13 +49,27 @@ impl PartOf {
     }
 
     /// The images and the annotations that keys name.
-    pub(super) fn keys(self, config: &DataConfig) -> [Option<&Path>; 2] {
+    ///
+    /// # Errors
+    /// If there is nothing where one says.
+    pub(super) fn keys(self, config: &DataConfig) -> Result<[Option<&Path>; 2], DataError> {
         let keys = match self {
-            Self::Train => [&config.train_images, &config.train_annotations],
-            Self::Val => [&config.val_images, &config.val_annotations],
-            Self::Test => return [None; 2],
+            Self::Train => [
+                ("data.train_images", &config.train_images),
+                ("data.train_annotations", &config.train_annotations),
+            ],
+            Self::Val => [
+                ("data.val_images", &config.val_images),
+                ("data.val_annotations", &config.val_annotations),
+            ],
+            Self::Test => return Ok([None; 2]),
         };
-        keys.map(|key| key.as_deref())
+        for (key, path) in keys {
+            if let Some(path) = path.clone().filter(|path| !path.try_exists().unwrap_or(true)) {
+                return Err(DataError::NothingAt { key, path });
+            }
+        }
+        Ok(keys.map(|(_, path)| path.as_deref()))
     }
 }
 
@@ -89,7 +103,7 @@ pub(super) fn find(
     of: PartOf,
     config: &DataConfig,
 ) -> Result<Option<Found>, DataError> {
-    let [images, annotations] = of.keys(config);
+    let [images, annotations] = of.keys(config)?;
     let (name, annotations) = match annotations {
         Some(path) => (None, CocoAnnotations::read(path)?),
         None => match annotations_in(root, of)? {

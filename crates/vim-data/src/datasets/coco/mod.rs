@@ -21,7 +21,7 @@ use crate::objects::{ImageObjects, LeftOut, ObjectClasses, ObjectError};
 use crate::statistics::Statistics;
 use crate::storage::heads::look;
 use crate::storage::images::Images;
-use crate::storage::layout::Part;
+use crate::storage::layout::{DataParts, Part};
 use crate::storage::{EnvPaths, cache};
 use layout::{Found, PartOf};
 use names::Places;
@@ -45,8 +45,6 @@ pub struct Coco {
     entries: Vec<(usize, ImageObjects)>,
     classes: Vec<String>,
     object_classes: ObjectClasses,
-    /// Classes that no image has an object of.
-    absent: Vec<Class>,
 }
 
 /// Images, and the objects of those that are annotated.
@@ -68,28 +66,26 @@ struct Labelled {
 /// # Errors
 /// If a folder or a file is missing, the annotations are not of COCO's or YOLO's format or name an
 /// image that is not there, most objects of a part cannot be used, or the parts differ in their
-/// classes.
+/// classes or share images.
 pub fn open_coco(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<Coco>, DataError> {
     let root = config.required_path()?;
     let root = &root.canonicalize().map_err(DataError::io(root))?;
     let mut notes = Vec::new();
     let open = if config.dataset == DatasetKind::Yolo { of_labels } else { of_annotations };
     let [train, mut val, mut test] = open(root, config, env_paths, &mut notes)?;
-    let mut train = train.ok_or_else(|| layout::no_training(root))?;
-    for (other, what) in [(&mut val, "validation"), (&mut test, "test")] {
-        let Some(other) = other else { continue };
+    let train = train.ok_or_else(|| layout::no_training(root))?;
+    for other in val.iter_mut().chain(&mut test) {
         check_classes(&train, other)?;
-        check_apart(&train, other, what)?;
         other.classes.clone_from(&train.classes);
     }
+    let mut sources = Sources { train, val, test, notes, staging: None }
+        .apart(true, |part: &Coco| (&part.images, part.places()))?;
+    let Sources { train, val, test, notes, staging } = &mut sources;
     notes.extend(train.trained_on()?);
-    let mut all: Vec<&mut Images> = std::iter::once(&mut train)
-        .chain(&mut val)
-        .chain(&mut test)
-        .map(|part| &mut part.images)
-        .collect();
-    let staging = start_staging(&mut all, &mut notes, config.stage, env_paths)?;
-    Ok(Sources { train, val, test, notes, staging })
+    let parts = std::iter::once(train).chain(val).chain(test);
+    let mut all: Vec<&mut Images> = parts.map(|part| &mut part.images).collect();
+    *staging = start_staging(&mut all, notes, config.stage, env_paths)?;
+    Ok(sources)
 }
 
 /// All parts, of which one is to be tested: an export of one part has none unless some of it is
@@ -111,6 +107,9 @@ fn of_labels(
 ) -> Result<[Option<Coco>; 3], DataError> {
     let yolo = Yolo::new(root)?;
     let (names, file) = yolo.names(config)?;
+    if let Some(why) = called_alike(&names) {
+        return Err(yolo::wrong(&file, why));
+    }
     let categories: Vec<u64> = (0..names.len() as u64).collect();
     let (mut masks, mut parts) = (config.masks, [const { None }; 3]);
     let lines = Lines { classes: names.len(), key_points: yolo.has_key_points() };
@@ -149,15 +148,22 @@ fn of_annotations(
             found[at] = layout::find(root, of, config)?;
         }
     }
-    // One file may be of the whole: what all parts say is above all classes is none.
+    // One file may be of the whole: what all parts say is above all classes is none. Version 2 of
+    // the configuration took it for one, and only had these parts.
     let above: HashSet<Option<u64>> =
         found.iter().flatten().map(|one| one.annotations.root()).collect();
-    if let (Some(Some(id)), 1) = (above.iter().next().copied(), above.len()) {
+    let is_dropped = config.parts != Some(DataParts::TrainVal);
+    if let (Some(Some(id)), 1, true) = (above.iter().next().copied(), above.len(), is_dropped) {
         found.iter_mut().flatten().for_each(|one| one.annotations.without_category(id));
         notes.push(format!(
             "category {id} stands above all others and has no object: it is no class"
         ));
     }
+    let train = found.iter().flatten().next().map(|one| &one.annotations);
+    notes
+        .extend(train.and_then(|one| {
+            Some(format!("{}: {}", one.file(), called_alike(&one.class_names())?))
+        }));
     let has_masks = found[0].as_ref().is_some_and(|train| train.annotations.has_masks());
     let masks = config.masks.unwrap_or(has_masks);
     notes.extend(boxes_note(config, Some(masks)));
@@ -175,6 +181,13 @@ fn of_annotations(
         *part = Some(Coco::new(labelled, of_classes, notes)?);
     }
     Ok(parts)
+}
+
+/// That two classes have one name, if so.
+fn called_alike(names: &[String]) -> Option<String> {
+    let mut known = HashSet::new();
+    let name = names.iter().find(|name| !known.insert(nfc(name)))?;
+    Some(format!("two classes are called `{name}`: give each a name of its own"))
 }
 
 /// That boxes alone are read where nobody says so.
@@ -210,22 +223,6 @@ fn check_classes(train: &Coco, other: &Coco) -> Result<(), DataError> {
         advice: "both must have the same classes",
     }
     .into())
-}
-
-/// Checks that no image of `other` is one of `train`: scores on what was learned say nothing.
-fn check_apart(train: &Coco, other: &Coco, what: &'static str) -> Result<(), DataError> {
-    let path = |part: &Coco, &(place, _): &(usize, ImageObjects)| part.images.location(place);
-    let ours: HashSet<Location> = train.entries.iter().map(|entry| path(train, entry)).collect();
-    let mut shared = other.entries.iter().map(|entry| path(other, entry));
-    let Some(first) = shared.find(|path| ours.contains(path)) else { return Ok(()) };
-    let (count, all) = (1 + shared.filter(|path| ours.contains(path)).count(), other.entries.len());
-    let why = format!(
-        "{count} of {all} {what} images are training images too, {first} the first of them: take \
-         them out of one; without a validation part `data.val_fraction` and `data.test_fraction` \
-         hold images out"
-    );
-    let file = Location { path: other.images.root().to_owned(), member: None };
-    Err(SourceError::Coco { file, what: "annotations", why }.into())
 }
 
 /// The images of a part at `place`, a folder or a zip with one called `folder`.
@@ -284,11 +281,6 @@ impl Coco {
         notes: &mut Vec<String>,
     ) -> Result<Self, DataError> {
         let Labelled { images, entries, file, .. } = labelled;
-        let mut known = HashSet::new();
-        if let Some(name) = names.iter().find(|name| !known.insert(nfc(name))) {
-            let why = format!("two classes are called `{name}`: give each a name of its own");
-            return Err(SourceError::Coco { file, what: "annotations", why }.into());
-        }
         let tally = tally(&images, &entries);
         tally.check().map_err(|why| SourceError::Coco { file, what: "annotations", why })?;
         notes.extend(left_out_note(&tally, &images, &entries));
@@ -298,10 +290,7 @@ impl Coco {
         };
         let categories = categories.into_iter().map(Some).collect();
         let object_classes = ObjectClasses { categories, colours, federated };
-        let of_images = entries.iter().flat_map(|(_, of_image)| &of_image.objects);
-        let there: HashSet<Class> = of_images.map(|object| object.class).collect();
-        let absent = (0..).take(classes.len()).filter(|class| !there.contains(class)).collect();
-        Ok(Self { images, entries, classes, object_classes, absent })
+        Ok(Self { images, entries, classes, object_classes })
     }
 
     /// Leaves out the images without an object that is no crowd; a note says how many.
@@ -325,6 +314,11 @@ impl Coco {
     /// The image files, among them those without annotations.
     pub fn images(&self) -> &Images {
         &self.images
+    }
+
+    /// The index of each image among the files.
+    fn places(&self) -> Vec<usize> {
+        self.entries.iter().map(|&(place, _)| place).collect()
     }
 
     /// The index of an image among the files.
@@ -383,10 +377,6 @@ impl Dataset for Coco {
         0
     }
 
-    fn absent_classes(&self) -> &[Class] {
-        &self.absent
-    }
-
     fn exif(&self) -> Exif {
         self.images.exif()
     }
@@ -400,8 +390,7 @@ impl Dataset for Coco {
     }
 
     fn suspects(&self, workers: usize, watch: OnProgress<'_>) -> Result<Suspects, DataError> {
-        let places: Vec<usize> = self.entries.iter().map(|&(place, _)| place).collect();
-        let (heads, notes) = look(&self.images, &places, workers, watch)?;
+        let (heads, notes) = look(&self.images, &self.places(), workers, watch)?;
         let mut suspects = Suspects { notes, ..Suspects::default() };
         let known = self.images.known();
         for (index, ((place, objects), head)) in self.entries.iter().zip(heads).enumerate() {

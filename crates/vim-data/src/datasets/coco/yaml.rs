@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::error::DataError;
 use crate::input::{InputKind, read_text};
@@ -24,8 +24,8 @@ pub(super) struct DataYaml {
     pub(super) val: Option<String>,
     #[serde(deserialize_with = "folder")]
     pub(super) test: Option<String>,
-    /// How many key points an object has, and of how many numbers each.
-    pub(super) kpt_shape: Option<[usize; 2]>,
+    /// Of whatever form: objects have key points.
+    pub(super) kpt_shape: Option<IgnoredAny>,
     /// How many names there are.
     nc: Option<usize>,
     /// The names of the classes in the order of their numbers.
@@ -139,6 +139,10 @@ mod tests {
             "names:\r\n  1: b c\r\n  0: a\r\nnc: 2\r\n",
         ] {
             assert_eq!(parse(names).unwrap().names, ["a", "b c"], "{names:?}");
+        }
+        for (text, is_there) in [("[17, 3]", true), ("17", true), ("'17 3'", true), ("~", false)] {
+            let found = parse(&format!("kpt_shape: {text}\n")).unwrap();
+            assert_eq!(found.kpt_shape.is_some(), is_there, "{text}");
         }
         assert_eq!(parse("train: [x/images]\n").unwrap().train.as_deref(), Some("x/images"));
         assert_eq!(parse("names: [no, 007, 1.0]\n").unwrap().names, ["no", "007", "1.0"]);

@@ -20,7 +20,7 @@ use crate::error::{DataError, Location, SourceError};
 use crate::input::{InputKind, read_text};
 use crate::objects::{ImageObjects, LeftOut};
 use crate::storage::EnvPaths;
-use crate::storage::heads::look_now;
+use crate::storage::heads::look;
 use crate::storage::images::Images;
 
 /// How far beyond 0 and 1 a coordinate may be: programs round, and cut boxes off at the last pixel.
@@ -67,26 +67,12 @@ impl Yolo {
         config: &DataConfig,
         notes: &mut Vec<String>,
     ) -> Result<Option<PathBuf>, DataError> {
-        if let [Some(path), _] = of.keys(config) {
+        if let [Some(path), _] = of.keys(config)? {
             return Ok(Some(path.to_owned()));
         }
-        let named = self.yaml.as_ref().and_then(|yaml| match of {
-            PartOf::Train => yaml.train.as_deref(),
-            PartOf::Val => yaml.val.as_deref(),
-            PartOf::Test => yaml.test.as_deref(),
-        });
-        let base = self.yaml.as_ref().and_then(|yaml| yaml.path.as_deref()).unwrap_or_default();
-        if let Some(named) = named {
-            // Exported files name a folder that is elsewhere where it is unpacked, or one of
-            // another machine: then its last parts count.
-            let is_name = |part: &Component<'_>| matches!(part, Component::Normal(_));
-            let parts: Vec<Component<'_>> = Path::new(named).components().filter(is_name).collect();
-            let ends = (0..parts.len()).map(|from| parts[from..].iter().collect::<PathBuf>());
-            let named = std::iter::once(PathBuf::from(named)).chain(ends);
-            let both = |end: PathBuf| [self.root.join(base).join(&end), self.root.join(end)];
-            if let Some(path) = named.flat_map(both).find(|path| path.is_dir()) {
-                return Ok(Some(path));
-            }
+        let named = self.named(of);
+        if let Some(path) = named.and_then(|named| self.folder(named)) {
+            return Ok(Some(path));
         }
         let root = &self.root;
         let inner = of.names().iter().flat_map(|name| {
@@ -113,6 +99,40 @@ impl Yolo {
                 Err(wrong(root, why))
             }
         }
+    }
+
+    /// What `data.yaml` says of the images of a part.
+    fn named(&self, of: PartOf) -> Option<&str> {
+        let yaml = self.yaml.as_ref()?;
+        let named = match of {
+            PartOf::Train => &yaml.train,
+            PartOf::Val => &yaml.val,
+            PartOf::Test => &yaml.test,
+        };
+        named.as_deref()
+    }
+
+    /// The folder that `named` means. Exported files name one that is elsewhere where they are
+    /// unpacked, or one of another machine: then its last parts count. They come first where the
+    /// path leads out of `root`, beside which another export may lie.
+    fn folder(&self, named: &str) -> Option<PathBuf> {
+        let base = self.yaml.as_ref().and_then(|yaml| yaml.path.as_deref()).unwrap_or_default();
+        let bases = [self.root.join(base), self.root.clone()];
+        let is_out = |path: &str| Path::new(path).components().any(|c| c == Component::ParentDir);
+        let within = &bases[usize::from(is_out(base))..];
+        let at = |end: &Path, bases: &[PathBuf]| {
+            bases.iter().map(|base| base.join(end)).find(|path| path.is_dir())
+        };
+        let among = |bases| ends(named).iter().find_map(|end| at(end, bases));
+        let literal = || at(Path::new(named), &bases).or_else(|| among(&bases));
+        if !is_out(named) && !is_out(base) {
+            return literal();
+        }
+        // Where one part lies below, what is not there is missing, and not to be had from beside.
+        let mut parts = PartOf::ALL.iter().filter_map(|&of| self.named(of));
+        let is_below =
+            parts.any(|part| ends(part).first().is_some_and(|end| at(end, within).is_some()));
+        among(within).or_else(|| literal().filter(|_| !is_below))
     }
 
     /// Whether objects have key points.
@@ -147,16 +167,23 @@ pub(super) fn wrong(path: &Path, why: String) -> DataError {
     SourceError::Coco { file, what: "labels", why }.into()
 }
 
-/// Where the labels of the images in `folder` are: where `images` is called `labels`, or beside
-/// them.
-fn labels_of(folder: &Path) -> PathBuf {
+/// A path without its first parts, the longest first, as far as these are names.
+fn ends(path: &str) -> Vec<PathBuf> {
+    let is_name = |part: &Component<'_>| matches!(part, Component::Normal(_));
+    let parts: Vec<Component<'_>> = Path::new(path).components().filter(is_name).collect();
+    (0..parts.len()).map(|from| parts[from..].iter().collect()).collect()
+}
+
+/// Where the labels of the images in `folder` are, if not beside them: where `images` is called
+/// `labels`.
+fn labels_of(folder: &Path) -> Option<PathBuf> {
     let parts: Vec<Component<'_>> = folder.components().collect();
     let images = parts.iter().rposition(|part| *part == Component::Normal("images".as_ref()));
     let labels = images.map(|at| -> PathBuf {
         let labels = Component::Normal("labels".as_ref());
         parts[..at].iter().chain([&labels]).chain(&parts[at + 1..]).collect()
     });
-    labels.filter(|path| path.is_dir()).unwrap_or_else(|| folder.to_owned())
+    labels.filter(|path| path.is_dir())
 }
 
 /// The part `of` in `folder`, whose labels are `lines`, with or without `masks`; left out, as the
@@ -170,41 +197,47 @@ pub(super) fn read(
     (config, env_paths): (&DataConfig, &EnvPaths),
     notes: &mut Vec<String>,
 ) -> Result<Labelled, DataError> {
-    let folder = folder.canonicalize().map_err(DataError::io(folder))?;
-    let labels = match of.keys(config)[1] {
+    let given = folder;
+    let folder = given.canonicalize().map_err(DataError::io(given))?;
+    let labels = match of.keys(config)?[1] {
         Some(path) => path.canonicalize().map_err(DataError::io(path))?,
-        None => labels_of(&folder),
+        // Behind a link to the images there may be none.
+        None => labels_of(given).or_else(|| labels_of(&folder)).unwrap_or_else(|| folder.clone()),
     };
     let called = folder.file_name().unwrap_or_default().to_string_lossy();
     let images = open_images(&folder, &called, config, env_paths, notes)?;
     let places: Vec<usize> = (0..images.len()).collect();
-    let (heads, more) = look_now(&images, &places, config.workers.count())?;
+    let files = files_of(&images, &folder, &labels)?;
+    let (heads, more) = look(&images, &places, config.workers.count(), &|_| {})?;
     notes.extend(more);
     // What cannot be read is told as any bad image is, and has no such size.
     let size = |head: Head| config.exif().size(head.stored());
     let sizes: Vec<[usize; 2]> = heads.into_iter().map(|head| head.map_or([1, 1], size)).collect();
-    let read = |(&place, &size): (&usize, &[usize; 2])| -> Result<_, DataError> {
-        let path = file_of(&images, place, &folder, &labels);
-        let read = match read_text(&path, InputKind::Classes) {
-            Ok(text) => Some(lines_of(&text, lines, size)),
-            // An image without objects has none.
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(DataError::io(&path)(error)),
-        };
-        Ok(read)
+    let read = |(path, &size): (&PathBuf, &[usize; 2])| match read_text(path, InputKind::Classes) {
+        Ok(text) => Ok(Some(lines_of(&text, lines, size))),
+        // An image without objects has none.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(DataError::io(path)(error)),
     };
     let all: Vec<Option<Vec<Line>>> =
-        places.par_iter().zip(&sizes).map(read).collect::<Result<_, _>>()?;
-    if all.iter().all(Option::is_none) {
-        let first = file_of(&images, 0, &folder, &labels);
-        let why = format!(
-            "none of the {} images has a file of them, the first not `{}`; set \
-             `data.{}_annotations` to their folder",
-            images.len(),
-            first.display(),
-            if of == PartOf::Train { "train" } else { "val" },
-        );
-        return Err(wrong(&folder, why));
+        files.par_iter().zip(&sizes).map(read).collect::<Result<_, _>>()?;
+    if let Some(first) = all.iter().position(Option::is_none) {
+        let (without, count) = (all.iter().filter(|lines| lines.is_none()).count(), images.len());
+        if without == count {
+            let why = format!(
+                "none of the {count} images has a file of them, the first not `{}`; set \
+                 `data.{}_annotations` to their folder",
+                files[0].display(),
+                if of == PartOf::Train { "train" } else { "val" },
+            );
+            return Err(wrong(&folder, why));
+        }
+        notes.push(format!(
+            "{without} of {count} {} images have no file of labels, the first {}: they count as \
+             images without objects",
+            of.noun(),
+            images.location(first)
+        ));
     }
     let masks = masks.unwrap_or_else(|| {
         let mut objects = all.iter().flatten().flatten().flatten();
@@ -236,10 +269,19 @@ pub(super) fn read(
     Ok(Labelled { images, entries, file, masks })
 }
 
-/// The labels of an image.
-fn file_of(images: &Images, place: usize, folder: &Path, labels: &Path) -> PathBuf {
-    let image = images.location(place).path;
-    labels.join(image.strip_prefix(folder).unwrap_or(&image)).with_extension("txt")
+/// The labels of each image, which are those of no other.
+fn files_of(images: &Images, folder: &Path, labels: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let (mut files, mut known) = (Vec::with_capacity(images.len()), HashMap::new());
+    for image in (0..images.len()).map(|place| images.location(place)) {
+        let inside = image.path.strip_prefix(folder).unwrap_or(&image.path);
+        let file = labels.join(inside).with_extension("txt");
+        files.push(file.clone());
+        if let Some(other) = known.insert(file, image.clone()) {
+            let why = format!("{other} and {image} have one file of them: remove or rename one");
+            return Err(wrong(labels, why));
+        }
+    }
+    Ok(files)
 }
 
 /// An object, or the kind of what is wrong with its line, and what that is.

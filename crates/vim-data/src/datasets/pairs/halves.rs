@@ -51,6 +51,14 @@ impl Halves {
         }
     }
 
+    /// The images of a part, or of both.
+    pub(super) fn images(&self, part: usize) -> &Images {
+        match self {
+            Self::Parts(parts) => &parts[part][0],
+            Self::Listed(both, _) => &both[0],
+        }
+    }
+
     /// Those of each part.
     pub(super) fn of_parts(self) -> [[Arc<Images>; 2]; 2] {
         match self {

@@ -17,6 +17,7 @@ use crate::dense::{ClassList, LabelMaps, LabelRule, LabelTally, PairError};
 use crate::error::{DataError, Location, SourceError};
 use crate::statistics::Statistics;
 use crate::storage::EnvPaths;
+use crate::storage::apart::check_apart;
 use crate::storage::heads::{look, tally};
 use crate::storage::images::Images;
 use crate::storage::texts::texts;
@@ -86,6 +87,10 @@ pub fn open_pairs(config: &DataConfig, env_paths: &EnvPaths) -> Result<Sources<P
     let mut notes = Vec::new();
     let (mut halves, base) = Finder { root, config, env_paths }.find(&mut notes)?;
     let [train, val] = places(&halves, config, &mut notes)?;
+    let images = |part: usize, places: &Places| -> (&Images, Vec<usize>) {
+        (halves.images(part), places.iter().map(|&[image, _]| image).collect())
+    };
+    check_apart([images(0, &train), images(1, &val)], "validation", true)?;
     let classes = match (&config.classes, published) {
         (Some(path), _) => ClassList::read(path)?,
         (None, Some(published)) => (published.classes)(),
@@ -124,22 +129,15 @@ fn places(
     match halves {
         Halves::Parts(parts) => {
             let [train, val] = parts.each_ref().map(|halves| Partners::new(halves, config));
-            notes.extend(train.notes().into_iter().chain(val.notes()));
+            for part in [&train, &val] {
+                notes.extend(part.notes().into_iter().chain(part.twins()));
+            }
             Ok([train.all()?, val.all()?])
         }
         Halves::Listed(both, [of_train, of_val]) => {
             let both = Partners::new(both, config);
-            let [train, val] = [both.listed(of_train)?, both.listed(of_val)?];
-            let shared = val.iter().filter(|pair| train.binary_search(pair).is_ok()).count();
-            notes.extend((shared > 0).then(|| {
-                format!(
-                    "{shared} of {} images of {} are in {}, too: scores of them are too good",
-                    val.len(),
-                    of_val.file,
-                    of_train.file
-                )
-            }));
-            Ok([train, val])
+            notes.extend(both.twins());
+            Ok([both.listed(of_train)?, both.listed(of_val)?])
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Which label map is whose image's: by the names of their files.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::super::DataConfig;
 use super::halves::ImageList;
@@ -19,12 +19,20 @@ struct Named<'a> {
     by_stem: BTreeMap<String, Vec<(String, usize)>>,
     /// Files without the suffix.
     others: Vec<usize>,
+    /// Files that are passed over for another of the same name.
+    twins: Vec<usize>,
 }
 
+/// The endings of files that count where several have one name: as they were before others were
+/// read, so that data which have both are read as before.
+const BEFORE: [&str; 5] = ["bmp", "jpeg", "jpg", "png", "webp"];
+
 impl<'a> Named<'a> {
-    /// Those of `images` whose names end in `suffix`, and not in `unlike` if that is not empty.
-    fn new(images: &'a Images, suffix: &str, unlike: &str) -> Self {
-        let mut named = Self { images, by_stem: BTreeMap::new(), others: Vec::new() };
+    /// Those of `images` whose names end in `suffix`, and not in `unlike` if that is not empty;
+    /// with or without twins.
+    fn new(images: &'a Images, suffix: &str, unlike: &str, twins: bool) -> Self {
+        let by_stem = BTreeMap::new();
+        let mut named = Self { images, by_stem, others: Vec::new(), twins: Vec::new() };
         for place in 0..images.len() {
             // Unicode's forms of a name are one name, as for classes.
             let (folder, stem) = folder_and_stem(&nfc(&images.inside(place)));
@@ -36,6 +44,19 @@ impl<'a> Named<'a> {
                 None => named.others.push(place),
             }
         }
+        let is_of_before = |place: usize| {
+            let ending = images.file_name(place).rsplit_once('.').map_or("", |(_, ending)| ending);
+            BEFORE.iter().any(|known| ending.eq_ignore_ascii_case(known))
+        };
+        for files in named.by_stem.values_mut().filter(|files| twins && files.len() > 1) {
+            let kept = files.iter().filter(|(_, place)| is_of_before(*place));
+            let folders: HashSet<String> = kept.map(|(folder, _)| folder.clone()).collect();
+            let passed = |(folder, place): &mut (String, usize)| {
+                folders.contains(folder) && !is_of_before(*place)
+            };
+            named.twins.extend(files.extract_if(.., passed).map(|(_, place)| place));
+        }
+        named.twins.sort_unstable();
         named
     }
 
@@ -78,10 +99,13 @@ impl<'a> Partners<'a> {
         let suffix = |key: &Option<String>| nfc(key.as_deref().unwrap_or_default());
         let [of_images, of_maps] = [&config.image_suffix, &config.label_suffix].map(suffix);
         let is_one_folder = images.root() == maps.root()
-            && (images.root().is_dir() || config.images == config.label_maps);
+            && (images.root().is_dir()
+                || (config.images.is_some() && config.images == config.label_maps));
         let unlike = if is_one_folder { &of_maps } else { "" };
-        let images = Named::new(images, &of_images, unlike);
-        let maps = Named::new(maps, &of_maps, "");
+        // Two of one name may be an image and its label map.
+        let twins = !is_one_folder || of_images != of_maps;
+        let images = Named::new(images, &of_images, unlike, twins);
+        let maps = Named::new(maps, &of_maps, "", twins);
         Self { images, maps, is_one_folder }
     }
 
@@ -95,6 +119,20 @@ impl<'a> Partners<'a> {
             Some(format!("no {what} by data.{key}: {count} of {all} files, the first {first}"))
         };
         halves.into_iter().filter(|_| !is_one_folder).filter_map(note).collect()
+    }
+
+    /// What files are passed over for others of the same name, likewise.
+    pub(super) fn twins(&self) -> Vec<String> {
+        let halves = [(&self.images, "images"), (&self.maps, "label maps")];
+        let note = |(named, what): (&Named<'_>, _)| {
+            let first = named.images.location(*named.twins.first()?);
+            let (count, endings) = (named.twins.len(), BEFORE.join(", "));
+            Some(format!(
+                "{count} {what} are not read, the first {first}: others have the same name but for \
+                 the ending, which is one of {endings}"
+            ))
+        };
+        halves.into_iter().filter_map(note).collect()
     }
 
     /// The places of all images and of their label maps, in the order of the images.

@@ -38,9 +38,12 @@ pub fn find(sweep: &Sweep, summary: &Summary) -> Differences {
     })
 }
 
-/// Whether the task of `run` is `kind`, which its recorded configuration names.
+/// Whether the task of `run` is `kind`, which its configuration names unless it is the usual one.
 pub fn is_of(run: &RunOutcome, kind: TaskKind) -> bool {
-    run.values.get("task").and_then(toml::Value::as_str) == Some(kind.to_string().as_str())
+    match run.values.get("task") {
+        Some(task) => task.as_str() == Some(kind.to_string().as_str()),
+        None => kind == TaskKind::default(),
+    }
 }
 
 /// What the scores of classes of the finished runs say, if the sweep is of a task that has some.

@@ -268,7 +268,7 @@ impl<'a> Runner<'a> {
         let child = command.spawn().map_err(Error::io("start", "the program itself"))?;
         self.started += 1;
         self.watch.line(&format!("{} started", self.label(entry)));
-        let (shown, since) = (self.watch.show(&entry.name), Instant::now());
+        let (shown, since) = (self.watch.show(&entry.name, &self.sweep.run(entry)), Instant::now());
         Ok(AtWork { entry, held, child, log, since, shown })
     }
 

@@ -19,7 +19,7 @@ use crate::config::{
     keys, meant_version,
 };
 use crate::run_folder::is_free;
-use crate::task::kinds::scores_of;
+use crate::task::kinds::{SCORES, scores_of};
 use crate::work::training::preflight;
 
 /// Adds to the `error` of a plan that changed that `file` says by the keys of another version what
@@ -85,8 +85,11 @@ impl SweepFile {
     /// Checks that some run has the reported metric.
     fn check_metric(&self, configs: &[Config]) -> Result<(), Error> {
         let name = &self.sweep.report.metric;
-        let scores = scores_of(|kind| configs.iter().any(|config| config.task == kind));
-        let metric = Metric::parse(name, &scores).map_err(|error| self.place(error))?;
+        // Of any task, as files of before name them; an error lists those of these runs.
+        let metric = Metric::parse(name, &SCORES).or_else(|_| {
+            let scores = scores_of(|kind| configs.iter().any(|config| config.task == kind));
+            Metric::parse(name, &scores).map_err(|error| self.place(error))
+        })?;
         if !metric.is_of_average() || configs.iter().any(|config| config.train.ema.is_some()) {
             return Ok(());
         }
@@ -107,7 +110,9 @@ impl Cells {
         base.check_grid()?;
         let many = base.sweep.grid.contains_key("task");
         let scores = scores_of(|kind| many || kind == base.loaded.config.task);
-        let combinations = cells(&base.sweep, &scores).map_err(|error| base.place(error))?;
+        let combinations = cells(&base.sweep, &SCORES)
+            .or_else(|_| cells(&base.sweep, &scores))
+            .map_err(|error| base.place(error))?;
         check_sets(sets, &combinations)?;
         let all = combinations.len();
         let mut problems: BTreeMap<String, Vec<String>> = BTreeMap::new();

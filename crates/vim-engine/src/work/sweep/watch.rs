@@ -33,8 +33,9 @@ pub(crate) struct Watch {
 /// The bar of one run, and how far it is.
 pub(crate) struct Shown {
     bar: Bar,
-    /// When its first step here was seen, and the steps that it had then.
-    begun: Option<(Instant, u64)>,
+    /// When it began here, and the steps that it had then.
+    begun: Instant,
+    first: u64,
     step: u64,
     total: u64,
 }
@@ -64,8 +65,8 @@ impl Watch {
         }
     }
 
-    /// Shows the run `name` from now on.
-    pub(crate) fn show(&self, name: &str) -> Shown {
+    /// Shows the run `name` from now on, whose folder is `folder`.
+    pub(crate) fn show(&self, name: &str, folder: &Path) -> Shown {
         let template =
             format!("{{prefix:{NAME}!}} {{bar:{BAR}.cyan}} {{pos}}/{{len}} {{wide_msg}}");
         let bar = Bar::new(0, &template, |bar| {
@@ -78,7 +79,8 @@ impl Watch {
             bar.enable_steady_tick(Duration::from_millis(500));
             bar
         });
-        Shown { bar, begun: None, step: 0, total: 0 }
+        let step = newest(&records(folder), "step").map_or(0, |step| step as u64);
+        Shown { bar, begun: Instant::now(), first: step, step, total: 0 }
     }
 }
 
@@ -86,12 +88,12 @@ impl Shown {
     /// The share of the run that was trained here, and the share that is left.
     pub(crate) fn shares(&self) -> (f64, f64) {
         let share = |steps: u64| steps as f64 / self.total.max(1) as f64;
-        match self.begun {
-            Some((_, first)) if self.total > 0 => {
-                let left = self.total.saturating_sub(self.step);
-                (share(self.step.saturating_sub(first)), share(left))
+        match self.total {
+            0 => (0.0, 1.0),
+            total => {
+                let done = self.step.saturating_sub(self.first);
+                (share(done), share(total.saturating_sub(self.step)))
             }
-            Some(_) | None => (0.0, 1.0),
         }
     }
 
@@ -100,19 +102,13 @@ impl Shown {
         if self.total == 0 {
             self.total = total_steps(folder).unwrap_or(0);
         }
-        let lines = tail(&folder.join(METRICS));
-        let records: Vec<Record> = lines.lines().filter_map(Record::parse).collect();
-        let newest = |key: &str| records.iter().rev().find_map(|record| record.number::<f64>(key));
-        if let Some(step) = newest("step") {
-            self.step = step as u64;
-            self.begun.get_or_insert((Instant::now(), self.step));
-        }
+        let records = records(folder);
+        let newest = |key: &str| newest(&records, key);
+        self.step = newest("step").map_or(self.step, |step| step as u64);
         let Some(bar) = &self.bar.0 else { return };
         bar.set_length(self.total);
         bar.set_position(self.step);
-        let left = self
-            .begun
-            .and_then(|(since, first)| time_left(first, self.step, self.total, since.elapsed()));
+        let left = time_left(self.first, self.step, self.total, self.begun.elapsed());
         let left = left.map(|left| format!("eta {}", duration(left)));
         let loss = newest("loss").map(|loss| format!("loss {loss:.4}"));
         let scores = PRIMARY.iter().filter_map(|kind| Some((kind, newest(kind.name)?)));
@@ -136,6 +132,16 @@ fn fitting(parts: impl Iterator<Item = String>, room: usize) -> String {
         }
     }
     shown
+}
+
+/// The last records of the run in `folder`.
+fn records(folder: &Path) -> Vec<Record> {
+    tail(&folder.join(METRICS)).lines().filter_map(Record::parse).collect()
+}
+
+/// The newest number under a key.
+fn newest(records: &[Record], key: &str) -> Option<f64> {
+    records.iter().rev().find_map(|record| record.number(key))
 }
 
 fn total_steps(folder: &Path) -> Option<u64> {
@@ -180,9 +186,18 @@ mod tests {
 
     #[test]
     fn the_share_of_a_run_counts_from_where_it_was() {
-        let mut shown = Watch::new().show("a");
-        assert_eq!(shown.shares(), (0.0, 1.0));
-        (shown.begun, shown.step, shown.total) = (Some((Instant::now(), 50)), 75, 100);
+        let folder = tempfile::tempdir().unwrap();
+        let record = |step: u64| {
+            let line = format!("{{\"event\":\"train\",\"step\":{step},\"loss\":1.0}}\n");
+            std::fs::write(folder.path().join(METRICS), line).unwrap();
+        };
+        let new = Watch::new().show("a", folder.path());
+        assert_eq!(new.shares(), (0.0, 1.0));
+        record(50);
+        let mut shown = Watch::new().show("a", folder.path());
+        std::fs::write(folder.path().join(ENVIRONMENT), "{\"total_steps\": 100}").unwrap();
+        record(75);
+        shown.update(folder.path());
         assert_eq!(shown.shares(), (0.25, 0.25));
     }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 use vim_engine::Error;
 use vim_engine::output::{as_shown, columns, print, print_json};
 use vim_engine::run_folder::holds_run;
-use vim_engine::work::runs::{Run, Status};
+use vim_engine::work::runs::{Run, Status, steps};
 use vim_engine::work::slurm::names::{self, Submitted};
 use vim_engine::work::slurm::words::{last_words, output_of_task};
 use vim_engine::work::sweep::folder::{SweepProgress, progress};
@@ -21,7 +21,6 @@ use vim_slurm::{Client, Job, JobId};
 
 use super::TaskArg;
 use super::logs::Output;
-use crate::commands::runs::steps;
 
 const EXAMPLES: &str = "\
 Examples:
