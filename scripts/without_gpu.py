@@ -6,6 +6,8 @@
     scripts/without_gpu.py BINARY --methods zoh,foh --precisions bf16 --wheels DIR --out DIR
     cargo build --release -p vim-kernels --example heads --features cuda
     scripts/without_gpu.py --heads target/release/examples/heads     the operations of segmentation's heads alone
+    scripts/without_gpu.py --compare OLD NEW     what differs between the PTX of two folders that --out left
+    scripts/without_gpu.py --self-test           the comparison, of files that it writes
 
 The driver is a stand-in (without_gpu_driver.c): launches do nothing, so every number of the model is 0, and the time of a step is
 that of its launches on the host. NVRTC, the headers and ptxas are NVIDIA's, from PyPI (130 MB, once, into --wheels).
@@ -15,9 +17,13 @@ of the host for a step (the median, with nothing to wait for: on a GPU a step ta
 the result of ptxas for an H100 or H200: the most registers of a thread, and bytes that spill to memory. With --out the PTX and ptxas'
 output stay there.
 Ends with 1 if a kernel does not compile, or a forward pass is not recorded. Needs a C compiler and pip.
+
+--compare pairs kernels by their text. Behind an entry's name is a number of all that it is compiled for, the names of crates and
+modules included; it is left out. Lists the kernels that only one folder has, and ends with 1 if there are any.
 """
 
 import argparse
+import collections
 import concurrent.futures
 import hashlib
 import json
@@ -119,6 +125,59 @@ def assemble(ptxas, path):
     return name, registers, spilled
 
 
+def kernels(folder):
+    """The names of the kernels whose PTX is below `folder`, by their texts."""
+    found = {}
+    for path in sorted(folder.glob("**/ptx/*")):
+        if path.suffix in (".cubin", ".txt"):
+            continue
+        text = path.read_text()
+        entry = re.search(r"\.entry\s+(\w+)", text)
+        if entry is None:
+            fail(f"{path} has no entry: is it PTX?")
+        name = re.sub(r"_[0-9a-f]{8}$", "", entry[1])
+        # Parameters and local memory have the entry's name before theirs.
+        found[re.sub(rf"{entry[1]}(?![0-9a-zA-Z])", name, text)] = name
+    if not found:
+        fail(f"{folder} has no PTX below it: give a folder that --out left")
+    return found
+
+
+def compare(old, new):
+    """Prints which kernels differ between two folders; their number."""
+    olds, news = kernels(old), kernels(new)
+    print(f"{len(olds.keys() & news.keys())} kernels are the same in {old} and {new}")
+    wrong = 0
+    for folder, texts, others in ((old, olds, news), (new, news, olds)):
+        names = collections.Counter(name for text, name in texts.items() if text not in others)
+        wrong += names.total()
+        for name, count in sorted(names.items()):
+            print(f"only in {folder}: {name}" + (f", {count} of them" if count > 1 else ""))
+    return wrong
+
+
+def self_test():
+    """Kernels whose numbers alone differ are the same, and others are not."""
+    ptx = ".visible .entry {0}(\n.param .u64 {0}_param_0\n)\n{{ {1}; }}\n"
+    folders = {
+        "old": [("scan_f_f32_0123abcd", "ret"), ("norm_00000001", "ret"), ("norm_00000002", "trap")],
+        "moved": [("norm_0000000a", "trap"), ("norm_0000000b", "ret"), ("scan_f_f32_ffffffff", "ret")],
+        "changed": [("scan_f_f32_0123abcd", "ret"), ("norm_00000001", "ret"), ("norm_00000002", "exit")],
+        "fewer": [("scan_f_f32_0123abcd", "ret"), ("norm_00000001", "ret")],
+    }
+    with tempfile.TemporaryDirectory() as temporary:
+        root = pathlib.Path(temporary)
+        for folder, entries in folders.items():
+            (root / folder / "bf16-zoh" / "ptx").mkdir(parents=True)
+            for number, (entry, body) in enumerate(entries):
+                (root / folder / "bf16-zoh" / "ptx" / f"{number}.ptx").write_text(ptx.format(entry, body))
+        for folder, wrong in (("old", 0), ("moved", 0), ("changed", 2), ("fewer", 1)):
+            found = compare(root / "old", root / folder)
+            if found != wrong:
+                fail(f"self-test: {found} kernels differ between old and {folder}, not {wrong}")
+    print("without_gpu: the self-test passed")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary", type=pathlib.Path, nargs="?")
@@ -129,7 +188,13 @@ def main():
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--wheels", type=pathlib.Path, default=HERE.parent / "target/cuda-wheels")
     parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--compare", type=pathlib.Path, nargs=2, metavar=("OLD", "NEW"))
+    parser.add_argument("--self-test", action="store_true")
     arguments = parser.parse_args()
+    if arguments.self_test:
+        return self_test()
+    if arguments.compare:
+        sys.exit(1 if compare(*arguments.compare) else 0)
     if not arguments.binary and not arguments.heads:
         parser.error("give BINARY, --heads EXAMPLE, or both")
     with tempfile.TemporaryDirectory() as temporary:

@@ -31,68 +31,31 @@
 //! Letters: `B` batch, `L` tokens, `D` channels (`d_inner`), `N` states per channel (`d_state`),
 //! `G` groups of channels that share B and C, `W` taps.
 
-mod batch_norm;
-mod check;
-mod complex;
-mod conv;
-mod conv3x3;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-mod cube;
-mod discretization;
-mod dispatch;
-mod error;
-mod full_scan;
-mod graph;
-mod image_batch;
-mod matmul;
+//!
+//! The crate holds the fused mixer; the other operations come from `vim-kernels-scan` and
+//! `vim-kernels-ops`, what these share from `vim-kernels-core`.
+
 mod mixer_inner;
-mod multi_tensor;
-mod native;
-mod norm;
-mod op;
-mod oracle_math;
-mod precision;
-mod real;
-mod resize;
-mod resize_nll;
-mod roi_align;
-mod rotate_pairs;
-mod scan;
 
-pub use batch_norm::{channel_sums, scale_shift};
-pub use conv::{ConvOptions, causal_conv1d, causal_conv1d_bidirectional};
-pub use conv3x3::conv3x3;
-pub use norm::add_rms_norm;
-
-pub use complex::{Complex, Trig};
-pub use discretization::{
-    Coefficients, Decay, Discretization, Form, Gain, Linearized, Series, UnknownMethod, discretize,
-    linearize,
-};
-pub use dispatch::{
-    Implementation, KERNEL_VARIABLE, KernelChoice, has_kernel, implementations_run,
-};
-pub use error::KernelError;
-pub use full_scan::{FullScanOptions, MAX_FULL_STATES, full_scan};
-pub use graph::Graph;
-pub use image_batch::{EraseBox, EraseFill, ImageBatch, MixPlan, Region, image_batch};
-pub use matmul::{halved_linear, linear};
 pub use mixer_inner::{
     DirectionWeights, MixerWeights, PreparedMixers, has_fused_mixer, mixer_inner, prepare_mixers,
 };
-pub use multi_tensor::{
-    AdamWHyper, FlatParams, ParamStep, moving_average, sum_of_squares, supports_multi_tensor,
+pub use vim_kernels_core::{
+    Graph, Implementation, KERNEL_VARIABLE, KernelChoice, KernelError, Precision, Real, has_kernel,
+    implementations_run,
 };
-pub use precision::Precision;
-pub use real::Real;
-pub use resize::axis::LONGEST_SIDE;
-pub use resize::resize;
-pub use resize_nll::{IGNORED_LABEL, ResizeNll, resize_nll};
-pub use roi_align::{Roi, RoiSampling, roi_align, roi_axis};
-pub use rotate_pairs::rotate_pairs;
-pub use scan::{
-    POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, has_bidirectional_scan,
-    largest_polynomial_argument, selective_scan, selective_scan_bidirectional,
+pub use vim_kernels_ops::{
+    AdamWHyper, ConvOptions, EraseBox, EraseFill, FlatParams, IGNORED_LABEL, ImageBatch,
+    LONGEST_SIDE, MixPlan, ParamStep, Region, ResizeNll, Roi, RoiSampling, causal_conv1d,
+    causal_conv1d_bidirectional, channel_sums, conv3x3, halved_linear, image_batch, linear,
+    moving_average, resize, resize_nll, roi_align, roi_axis, rotate_pairs, scale_shift,
+    sum_of_squares, supports_multi_tensor,
+};
+pub use vim_kernels_scan::{
+    Coefficients, Complex, Decay, Discretization, Form, FullScanOptions, Gain, Linearized,
+    MAX_FULL_STATES, POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, Series, Trig,
+    UnknownMethod, add_rms_norm, discretize, full_scan, has_bidirectional_scan,
+    largest_polynomial_argument, linearize, selective_scan, selective_scan_bidirectional,
 };
 
 // What a caller needs beside this crate: the Burn of its tensors, whose version is pinned, and the
@@ -106,16 +69,12 @@ pub use strum::VariantArray;
 /// Slow and obvious on purpose: all states are stored, nothing is fused, there is no tensor. Their
 /// own gradients are checked by finite differences.
 pub mod oracle {
-    pub use crate::batch_norm::oracle::{OracleScaleShift, OracleScaleShiftGrads};
-    pub use crate::conv::oracle::{OracleConv, OracleConvGrads};
-    pub use crate::conv3x3::oracle::{OracleConv3x3, OracleConv3x3Grads};
-    pub use crate::full_scan::oracle::OracleFullScan;
-    pub use crate::image_batch::oracle::image_batch;
-    pub use crate::norm::oracle::{OracleNorm, OracleNormGrads};
-    pub use crate::oracle_math::Number;
-    pub use crate::resize::oracle::OracleResize;
-    pub use crate::resize_nll::oracle::{OracleResizeNll, OracleResizeNllResult};
-    pub use crate::roi_align::oracle::OracleRoiAlign;
-    pub use crate::rotate_pairs::oracle::OracleRotation;
-    pub use crate::scan::oracle::{OracleScan, OracleScanGrads};
+    pub use vim_kernels_ops::oracle::{
+        OracleConv, OracleConv3x3, OracleConv3x3Grads, OracleConvGrads, OracleResize,
+        OracleResizeNll, OracleResizeNllResult, OracleRoiAlign, OracleRotation, OracleScaleShift,
+        OracleScaleShiftGrads, image_batch,
+    };
+    pub use vim_kernels_scan::oracle::{
+        Number, OracleFullScan, OracleNorm, OracleNormGrads, OracleScan, OracleScanGrads,
+    };
 }

@@ -1,5 +1,7 @@
 //! The classifier: how it is built, and its forward passes.
 
+use std::marker::PhantomData;
+
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, FloatDType, Tensor};
@@ -263,7 +265,7 @@ impl Vim {
         };
         let device = tokens.embedded.device();
         let blocks = &self.layers[..count];
-        let _prepared = prepare(blocks, &device);
+        let prepared = PreparedWeights::new(blocks, &device);
         // Around single blocks the original rotates positions as they were before the order was
         // reversed, around pairs as they are.
         let flipped = tokens.flipped && !self.config.layer_pairs;
@@ -294,6 +296,7 @@ impl Vim {
             };
             after(place + step - 1, &stream);
         }
+        std::mem::drop(prepared);
         Ok(stream)
     }
 
@@ -315,24 +318,33 @@ impl Vim {
 }
 
 /// What kernels take of the weights of all mixers, made at once where one operation computes both
-/// directions of each.
-fn prepare(blocks: &[Block], device: &Device) -> Option<PreparedMixers> {
-    let precision = blocks.first()?.mixer.precision;
-    let alike = |block: &Block| {
-        let mixer = &block.mixer;
-        mixer.is_fused(device) && mixer.precision == precision
-    };
-    let weights = |block: &Block| {
-        let Mixer { in_proj, forward, backward, out_proj, .. } = &block.mixer;
-        let backward = backward.as_ref().expect("invariant: a fused mixer has two directions");
-        MixerWeights {
-            in_proj: in_proj.weight.val(),
-            out_proj: out_proj.weight.val(),
-            directions: [forward.weights(), backward.weights()],
-        }
-    };
-    let all = || prepare_mixers(device, blocks.iter().map(weights), precision);
-    blocks.iter().all(alike).then(all)
+/// directions of each. While it lives, the mixers' operations on this thread find it by the
+/// addresses of their weights, which it borrows: they must not change meanwhile.
+struct PreparedWeights<'a> {
+    _by_address: Option<PreparedMixers>,
+    _weights: PhantomData<&'a [Block]>,
+}
+
+impl<'a> PreparedWeights<'a> {
+    fn new(blocks: &'a [Block], device: &Device) -> Self {
+        let precision = blocks.first().map(|block| block.mixer.precision);
+        let alike = |block: &Block| {
+            let mixer = &block.mixer;
+            mixer.is_fused(device) && Some(mixer.precision) == precision
+        };
+        let weights = |block: &Block| {
+            let Mixer { in_proj, forward, backward, out_proj, .. } = &block.mixer;
+            let backward = backward.as_ref().expect("invariant: a fused mixer has two directions");
+            MixerWeights {
+                in_proj: in_proj.weight.val(),
+                out_proj: out_proj.weight.val(),
+                directions: [forward.weights(), backward.weights()],
+            }
+        };
+        let precision = precision.filter(|_| blocks.iter().all(alike));
+        let prepare = |precision| prepare_mixers(device, blocks.iter().map(weights), precision);
+        Self { _by_address: precision.map(prepare), _weights: PhantomData }
+    }
 }
 
 /// The tensors between two blocks.

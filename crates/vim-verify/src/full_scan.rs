@@ -6,7 +6,7 @@ use vim_kernels::oracle::{OracleFullScan, OracleScan};
 use crate::check::{Check, Context, Subject, worst};
 use crate::compare::{Dtype, Numbers};
 use crate::run::{Results, judged};
-use crate::scan::{Case, Form, grad_of, inputs, without_optional_inputs};
+use crate::scan::{Case, Form, grad_of, without_optional_inputs};
 
 /// What multiplies the tolerances of a scan with a diagonal A where delta·a is huge: a state then
 /// turns by almost −1 a token, and its small decay carries what the tokens before it rounded.
@@ -43,12 +43,8 @@ fn cases(
     implementation: Implementation,
     dtype: Dtype,
 ) -> Vec<(OracleFullScan, String, f64)> {
-    let of_case = |case: Case| {
-        let scan = inputs(case.sizes, case.form, case.reach, dtype);
-        let scan = OracleScan { reverse: case.reverse, ..scan };
-        let looser = if case.reach > 4.0 { HUGE } else { 1.0 };
-        (full(scan, case.reach), case.name(), looser)
-    };
+    let of_case =
+        |case: Case| (full(case.inputs(3, dtype), case.reach), case.name(), looser(&case));
     if context.few_kernels(implementation) {
         // Two kernels, of sizes that they are not compiled for.
         let variable = |sizes| Case::new(sizes, Form::Variable, 4.0);
@@ -57,9 +53,22 @@ fn cases(
         cases.push(Case { reverse: true, ..Case::new([2, 21, 6, 16], Form::Grouped(2), 4.0) });
         return cases.into_iter().map(of_case).collect();
     }
+    let mut cases: Vec<_> =
+        every_case(context.quick, implementation).into_iter().map(of_case).collect();
+    for (scan, absent) in without_optional_inputs(dtype) {
+        let OracleScan { batch, len, d_inner, d_state, .. } = scan;
+        let case = format!("B={batch} L={len} D={d_inner} N={d_state} without {absent}");
+        cases.push((full(scan, 4.0), case, 1.0));
+    }
+    cases
+}
+
+/// The cases where one costs no kernel of its own.
+#[must_use]
+pub fn every_case(quick: bool, implementation: Implementation) -> Vec<Case> {
     let mut cases: Vec<_> = Form::ALL.map(|form| Case::new([2, 21, 6, 5], form, 4.0)).into();
     let mut sizes = vec![[1, 1, 1, 1], [1, 2, 5, 17], [2, 5, 3, 2], [1, 5, 2, 32]];
-    if !context.quick {
+    if !quick {
         sizes.push([1, 37, 6, 16]);
         if implementation == Implementation::Kernel {
             // Many chunks; several blocks of channels, the last of them not full.
@@ -68,13 +77,13 @@ fn cases(
     }
     cases.extend(sizes.into_iter().map(|sizes| Case::new(sizes, Form::Variable, 4.0)));
     cases.push(Case::new([1, 21, 6, 3], Form::Variable, 1000.0));
-    let mut cases: Vec<_> = Case::both_ways(cases).into_iter().map(of_case).collect();
-    for (scan, absent) in without_optional_inputs(dtype) {
-        let OracleScan { batch, len, d_inner, d_state, .. } = scan;
-        let case = format!("B={batch} L={len} D={d_inner} N={d_state} without {absent}");
-        cases.push((full(scan, 4.0), case, 1.0));
-    }
-    cases
+    Case::both_ways(cases)
+}
+
+/// What multiplies the tolerances of a case.
+#[must_use]
+pub fn looser(case: &Case) -> f64 {
+    if case.reach > 4.0 { HUGE } else { 1.0 }
 }
 
 /// Both implementations, the kernel in every type: y, the last state and all gradients. The

@@ -39,14 +39,18 @@ pub enum Reads {
     Sum,
 }
 
-/// Rows and channels, whether there is a stream to add to, and what is read: one row and odd
-/// counts; vectors of 1, 2 and 4; a row of many vectors, and one that takes a whole block. A few
-/// are of the widths of Vim-Ti, Vim-S and a detector's pyramid, which kernels are compiled for.
+/// Rows and channels: one row and odd counts; vectors of 1, 2 and 4; a row of many vectors, and one
+/// that takes a whole block.
+pub const SIZES: [[usize; 2]; 9] =
+    [[1, 1], [7, 1], [1, 5], [7, 5], [1, 384], [7, 1000], [37, 192], [3, 2000], [997, 48]];
+
+/// Rows and channels, whether there is a stream to add to, and what is read. A few are of the
+/// widths of Vim-Ti, Vim-S and a detector's pyramid, which kernels are compiled for.
 fn cases(few: bool) -> Vec<([usize; 2], bool, Reads)> {
     let sizes: &[[usize; 2]] = if few {
         &[[1, 192], [7, 192], [997, 96], [997, 192], [997, 256], [997, 384]]
     } else {
-        &[[1, 1], [7, 1], [1, 5], [7, 5], [1, 384], [7, 1000], [37, 192], [3, 2000], [997, 48]]
+        &SIZES
     };
     let forms =
         [(true, Reads::Both), (true, Reads::Normed), (false, Reads::Both), (false, Reads::Normed)];

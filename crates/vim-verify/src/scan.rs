@@ -38,13 +38,20 @@ impl Form {
 
 /// A scan with every optional input; delta·a reaches about `reach` in magnitude.
 #[must_use]
-pub fn inputs(
+pub fn inputs(sizes: [usize; 4], form: Form, reach: f64, dtype: Dtype) -> OracleScan {
+    inputs_of(3, sizes, form, reach, dtype)
+}
+
+/// [`inputs`] with the numbers of another seed.
+#[must_use]
+pub fn inputs_of(
+    seed: u64,
     [batch, len, d_inner, d_state]: [usize; 4],
     form: Form,
     reach: f64,
     dtype: Dtype,
 ) -> OracleScan {
-    let mut x = Numbers::new(3);
+    let mut x = Numbers::new(seed);
     let groups = if let Form::Grouped(groups) = form { groups } else { 1 };
     let tokens = batch * len * d_inner;
     let variable = batch * len * groups * d_state;
@@ -119,17 +126,28 @@ pub fn grad_of<T>(scan: &OracleScan<T>, dtype: Dtype) -> Vec<f64> {
 }
 
 /// A case of a check: sizes `[B, L, D, N]`, form, how far delta·a reaches, and the direction.
-#[derive(Clone, Copy)]
-pub(crate) struct Case {
-    pub(crate) sizes: [usize; 4],
-    pub(crate) form: Form,
-    pub(crate) reach: f64,
-    pub(crate) reverse: bool,
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// `[B, L, D, N]`.
+    pub sizes: [usize; 4],
+    /// That of B and C.
+    pub form: Form,
+    /// How far delta·a reaches.
+    pub reach: f64,
+    /// Whether the scan runs from the last token to the first.
+    pub reverse: bool,
 }
 
 impl Case {
     pub(crate) fn new(sizes: [usize; 4], form: Form, reach: f64) -> Self {
         Self { sizes, form, reach, reverse: false }
+    }
+
+    /// The scan of this case, with the numbers of a seed.
+    #[must_use]
+    pub fn inputs(&self, seed: u64, dtype: Dtype) -> OracleScan {
+        let scan = inputs_of(seed, self.sizes, self.form, self.reach, dtype);
+        OracleScan { reverse: self.reverse, ..scan }
     }
 
     /// Each of `cases` forward and reverse.
@@ -154,16 +172,15 @@ fn cases<T: StateNumber>(
     series: Series,
     implementation: Implementation,
 ) -> Vec<Case> {
-    let usual = [2, 21, 6, 16];
     if context.few_kernels(implementation) {
         // One kernel: sizes and numbers that it is not compiled for.
         return match series {
             Series::Exact => {
                 // The last has rows of whole sixteen bytes, which a kernel may copy, and tokens for
                 // two segments.
-                let sizes = [[1, 1, 1, 16], [1, 2, 5, 16], usual, [2, 67, 40, 16]];
+                let sizes = [[1, 1, 1, 16], [1, 2, 5, 16], USUAL, [2, 67, 40, 16]];
                 let mut cases = sizes.map(|sizes| Case::new(sizes, Form::Variable, 4.0)).to_vec();
-                cases.push(Case::new(usual, Form::Variable, 1000.0));
+                cases.push(Case::new(USUAL, Form::Variable, 1000.0));
                 if method == Discretization::Zoh {
                     // Passes that hold one state more than there is, and just those that are: of no
                     // formula's concern.
@@ -178,17 +195,25 @@ fn cases<T: StateNumber>(
                 cases
             }
             Series::Taylor => {
-                vec![Case { reverse: true, ..Case::new(usual, Form::Grouped(2), 4.0) }]
+                vec![Case { reverse: true, ..Case::new(USUAL, Form::Grouped(2), 4.0) }]
             }
         };
     }
-    let complex = T::default().parts().len() == 2;
-    let mut cases: Vec<_> = Form::ALL.map(|form| Case::new(usual, form, 4.0)).into();
+    every_case(context.quick, T::default().parts().len() == 2, implementation)
+}
+
+/// The usual sizes of a case.
+const USUAL: [usize; 4] = [2, 21, 6, 16];
+
+/// The cases of real states, or of `complex` ones, where a case costs no kernel of its own.
+#[must_use]
+pub fn every_case(quick: bool, complex: bool, implementation: Implementation) -> Vec<Case> {
+    let mut cases: Vec<_> = Form::ALL.map(|form| Case::new(USUAL, form, 4.0)).into();
     let mut sizes = vec![[1, 1, 1, 1], [1, 2, 5, 17], [2, 5, 3, 1]];
-    if !context.quick && complex {
+    if !quick && complex {
         // Several chunks; wider than a block of channels.
         sizes.extend([[1, 197, 5, 16], [1, 37, 130, 3]]);
-    } else if !context.quick {
+    } else if !quick {
         sizes.extend([[1, 5, 64, 16], [1, 197, 5, 16], [2, 37, 33, 17]]);
         // Longer than what one unit scans alone; wider than a block of channels.
         sizes.push(match implementation {
@@ -214,11 +239,7 @@ fn scans<T: StateNumber>(
     implementation: Implementation,
     dtype: Dtype,
 ) -> Vec<(OracleScan<T>, String)> {
-    let of_case = |case: Case| {
-        let real = inputs(case.sizes, case.form, case.reach, dtype);
-        let real = OracleScan { reverse: case.reverse, ..real };
-        (with_parts(real, case.reach, dtype), case.name())
-    };
+    let of_case = |case: Case| (with_parts(case.inputs(3, dtype), case.reach, dtype), case.name());
     let mut scans: Vec<_> =
         cases::<T>(context, method, series, implementation).into_iter().map(of_case).collect();
     if !context.few_kernels(implementation) {
@@ -258,15 +279,26 @@ pub(crate) fn checks<T: StateNumber>(context: &Context) -> Vec<Check> {
     checks
 }
 
-/// One without D, one without the gate, one without bias and softplus.
-pub(crate) fn without_optional_inputs(dtype: Dtype) -> [(OracleScan, &'static str); 3] {
-    let base = inputs([2, 5, 6, 4], Form::Variable, 4.0, dtype);
+/// A small scan without each of its optional inputs.
+pub(crate) fn without_optional_inputs(dtype: Dtype) -> [(OracleScan, &'static str); 4] {
+    without_inputs(&inputs([2, 5, 6, 4], Form::Variable, 4.0, dtype), dtype)
+}
+
+/// `scan` without D, without the gate, without the bias of delta, and without softplus and the
+/// bias, with what is absent.
+#[must_use]
+pub fn without_inputs<T: Clone>(
+    scan: &OracleScan<T>,
+    dtype: Dtype,
+) -> [(OracleScan<T>, &'static str); 4] {
     // Without softplus, delta is used as it is: make it a step.
-    let delta = base.delta.iter().map(|d| dtype.round(0.02 + d.abs() / 4.0)).collect();
+    let delta = scan.delta.iter().map(|d| dtype.round(0.02 + d.abs() / 4.0)).collect();
+    let plain = OracleScan { delta_bias: None, ..scan.clone() };
     [
-        (OracleScan { d: None, ..base.clone() }, "D"),
-        (OracleScan { z: None, ..base.clone() }, "gate"),
-        (OracleScan { delta_bias: None, delta_softplus: false, delta, ..base }, "delta bias"),
+        (OracleScan { d: None, ..scan.clone() }, "D"),
+        (OracleScan { z: None, ..scan.clone() }, "gate"),
+        (plain.clone(), "delta bias"),
+        (OracleScan { delta_softplus: false, delta, ..plain }, "softplus"),
     ]
 }
 

@@ -2,20 +2,22 @@
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
+mod inputs;
 mod native;
 
 use burn::backend::Dispatch;
+use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Device, Tensor};
 
-use crate::check::{check_dtypes, check_rows, expect};
-use crate::dispatch::{
-    Implementation, device_name, record_run, runs_cubecl, runs_cuda, runs_native,
+use inputs::{OfInputs, OfWeights};
+use vim_kernels_core::check::{check_dtypes, check_rows, expect};
+use vim_kernels_core::op::{Single, Tensors, fused_op, tensors};
+use vim_kernels_core::{
+    Implementation, KernelError, Precision, device_name, record_run, runs_cubecl, runs_cuda,
+    runs_native,
 };
-use crate::error::KernelError;
-use crate::op::{Single, fused_op, tensors};
-use crate::precision::Precision;
-use crate::scan::shapes::ScanShapes;
-use crate::scan::{ScanOptions, ScanSpec};
+use vim_kernels_scan::ScanOptions;
+use vim_kernels_scan::for_mixer::{ScanShapes, ScanSpec};
 
 const OPERATION: &str = "mixer_inner";
 
@@ -71,7 +73,8 @@ impl MixerSpec {
 }
 
 tensors! {
-    /// `xz`, then the weights of both directions, shapes as in [`DirectionWeights`].
+    /// `xz`, then the weights of both directions, shapes as in [`DirectionWeights`]; by name
+    /// [`OfInputs`].
     MixerArguments, 15: {
         xz,
         conv_weight_fwd, conv_bias_fwd, x_proj_fwd, dt_proj_fwd, delta_bias_fwd, a_log_fwd, d_fwd,
@@ -143,23 +146,9 @@ pub fn mixer_inner(
     for operation in ["causal_conv1d", "selective_scan", OPERATION] {
         record_run(operation, Implementation::Kernel);
     }
-    let arguments = MixerArguments {
-        xz: xz.into_dispatch(),
-        conv_weight_fwd: fwd.conv_weight.into_dispatch(),
-        conv_bias_fwd: fwd.conv_bias.into_dispatch(),
-        x_proj_fwd: fwd.x_proj.into_dispatch(),
-        dt_proj_fwd: fwd.dt_proj.into_dispatch(),
-        delta_bias_fwd: fwd.delta_bias.into_dispatch(),
-        a_log_fwd: fwd.a_log.into_dispatch(),
-        d_fwd: fwd.d.into_dispatch(),
-        conv_weight_rev: rev.conv_weight.into_dispatch(),
-        conv_bias_rev: rev.conv_bias.into_dispatch(),
-        x_proj_rev: rev.x_proj.into_dispatch(),
-        dt_proj_rev: rev.dt_proj.into_dispatch(),
-        delta_bias_rev: rev.delta_bias.into_dispatch(),
-        a_log_rev: rev.a_log.into_dispatch(),
-        d_rev: rev.d.into_dispatch(),
-    };
+    let directions = [fwd, rev].map(DirectionWeights::into_dispatch);
+    let inputs = OfInputs { xz: xz.into_dispatch(), directions };
+    let arguments = MixerArguments::from_array(inputs.into_array());
     Ok(Tensor::from_dispatch(Dispatch::mixer_inner(arguments, spec).y))
 }
 
@@ -174,12 +163,13 @@ pub struct MixerWeights {
     pub directions: [DirectionWeights; 2],
 }
 
-/// While it lives, the operations of this thread find what [`prepare_mixers`] made.
+/// What [`prepare_mixers`] made. While it lives, the operations of this thread find it by the
+/// addresses of the weights that they are called with: nothing is passed to them.
 #[derive(Debug)]
 #[must_use = "what was made is dropped with it"]
 pub struct PreparedMixers {
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    _found: Option<crate::graph::Prepared>,
+    _by_address: Option<vim_kernels_core::PreparedByAddress>,
 }
 
 /// Makes of the weights of all `mixers` of a model what [`mixer_inner`], [`linear`](crate::linear)
@@ -201,7 +191,7 @@ pub fn prepare_mixers(
     let _ = (device, mixers, precision);
     PreparedMixers {
         #[cfg(any(feature = "cuda", feature = "wgpu"))]
-        _found: found,
+        _by_address: found,
     }
 }
 
@@ -228,6 +218,18 @@ impl DirectionWeights {
         let good = of_a_log == [d_inner, d_state] && d_state > 0;
         expect(OPERATION, "a_log", &of_a_log, good, format!("[{d_inner}, N], N above 0"))?;
         shape("d", &self.d.dims(), &[d_inner])
+    }
+
+    fn into_dispatch(self) -> OfWeights<FloatTensor<Dispatch>> {
+        OfWeights {
+            conv_weight: self.conv_weight.into_dispatch(),
+            conv_bias: self.conv_bias.into_dispatch(),
+            x_proj: self.x_proj.into_dispatch(),
+            dt_proj: self.dt_proj.into_dispatch(),
+            delta_bias: self.delta_bias.into_dispatch(),
+            a_log: self.a_log.into_dispatch(),
+            d: self.d.into_dispatch(),
+        }
     }
 
     fn dtypes(&self) -> [(&'static str, Option<DType>); 7] {
@@ -280,7 +282,7 @@ mod tests {
     use burn::tensor::Shape;
 
     use super::*;
-    use crate::op::computed_for_the_first;
+    use vim_kernels_core::op::computed_for_the_first;
 
     #[test]
     fn a_frozen_mixer_computes_no_gradients_of_weights() {

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, FloatDType, Tensor};
 use vim_kernels::{Implementation, KernelChoice, KernelError, add_rms_norm};
-use vim_verify::norm::{Reads, inputs, judge, run};
+use vim_verify::norm::{Reads, SIZES, inputs, judge, run};
 
 use crate::support::{BOTH, Dtype, Numbers, bf16_devices, devices, error, pass, tensor, values};
 
@@ -10,13 +10,8 @@ use crate::support::{BOTH, Dtype, Numbers, bf16_devices, devices, error, pass, t
 const F32: f64 = 3e-6;
 const EPSILON: f64 = 1e-5;
 
-/// Rows and channels: one, odd, vectors of 1, 2 and 4, a row of many vectors, and one that takes a
-/// whole cube.
-const SIZES: [(usize, usize); 9] =
-    [(1, 1), (7, 1), (1, 5), (7, 5), (7, 192), (1, 384), (7, 1000), (37, 192), (3, 2000)];
-
 fn check_all(dtype: Dtype, device: &Device) {
-    for (count, d_model) in SIZES {
+    for [count, d_model] in SIZES {
         for has_residual in [true, false] {
             let norm = inputs(count, d_model, has_residual, dtype);
             for reads in [Reads::Both, Reads::Normed, Reads::Sum] {

@@ -11,8 +11,8 @@ use burn::backend::TensorMetadata;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::math::{recip, sigmoid};
-use crate::cube::{cubes, elem, empty, has_ptx, lanes};
+use vim_kernels_core::cube::math::{recip, sigmoid};
+use vim_kernels_core::cube::{cubes, elem, empty, has_ptx, lanes};
 
 /// Units of a cube.
 const UNITS: u32 = 256;

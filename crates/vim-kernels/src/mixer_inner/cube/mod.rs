@@ -12,27 +12,26 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::zspace::metadata::Metadata;
 
+use super::inputs::{INPUTS, OfInputs, OfWeights};
 use super::{MixerArguments, MixerSpec};
-use crate::conv::{conv_bidirectional, conv_bidirectional_backward, tap_gradients};
-use crate::cube::dense;
-use crate::matmul::cube::{Matrix, Output, activations, multiply, weight_gradient_parts};
-use crate::op::{Forward, FusedOp, Tensors};
-use crate::scan::{ScanArguments, ScanPasses, ScanSpec, Wanted, scan_passes, scan_results};
 use gate::{gate, gate_backward};
 use sums::{WeightParts, add_token_parts};
+use vim_kernels_core::cube::dense;
+use vim_kernels_core::op::{Forward, FusedOp, Tensors};
+use vim_kernels_ops::for_mixer::conv::{
+    conv_bidirectional, conv_bidirectional_backward, tap_gradients,
+};
+use vim_kernels_ops::for_mixer::matmul::{
+    Matrix, Output, activations, multiply, weight_gradient_parts,
+};
+use vim_kernels_scan::for_mixer::{
+    ScanArguments, ScanPasses, ScanSpec, Wanted, scan_passes, scan_results,
+};
 use weights::{Forms, Weights, forms};
 
 pub(super) use weights::prepare_mixers;
 
-/// Weights of a direction.
-const WEIGHTS: usize = 7;
-/// Inputs: `xz`, then conv weight, conv bias, x_proj, dt_proj, delta bias, a_log and d of each
-/// direction.
-const INPUTS: usize = 1 + 2 * WEIGHTS;
-/// Index of a direction's first weight.
-const DIRECTIONS: [usize; 2] = [1, 1 + WEIGHTS];
-
-type Inputs = [CubeTensor; INPUTS];
+type Inputs = OfInputs<CubeTensor>;
 
 /// What the backward pass needs beside the inputs.
 #[derive(Clone, Debug)]
@@ -167,8 +166,8 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         inputs: MixerArguments<CubeBackend>,
         save: bool,
     ) -> Forward<CubeBackend, Self::Saved, 0> {
-        let inputs = inputs.into_array();
-        let xz = dense(inputs[0].clone());
+        let inputs = OfInputs::from_array(inputs.into_array());
+        let xz = dense(inputs.xz.clone());
         let forms = forms(&inputs, self.precision);
         let weights = Weights::new(&inputs, forms.clone());
         let sizes = Sizes::new(&xz, &weights, self);
@@ -191,7 +190,7 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         (inputs, saved): Self::Saved,
         [_, of_weights @ ..]: [bool; INPUTS],
     ) -> [Option<CubeTensor>; INPUTS] {
-        let xz = dense(inputs[0].clone());
+        let xz = dense(inputs.xz.clone());
         let Saved { projected, weights, chunk_states, y } = saved;
         let weights = Weights::new(&inputs, weights);
         let sizes = Sizes::new(&xz, &weights, self);
@@ -229,27 +228,30 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         let reverse = self.options.reverse;
         let of_taps = conv_bidirectional_backward(&grad_u, &x, taps.clone(), reverse, &grad_x);
         let Some([x_proj, dt_proj]) = products else {
-            return std::array::from_fn(|i| (i == 0).then(|| grad_xz.clone()));
+            return OfInputs::xz_alone(grad_xz);
         };
         let Sizes { d_inner, d_state, dt_rank, .. } = sizes;
         let parts = WeightParts { x_proj, dt_proj, taps: of_taps, scan: [of_a, of_d, of_bias] };
         let grads = parts.add(&weights.a, [d_inner, d_state]);
         let of_taps = tap_gradients(&grads.taps, taps.each_ref(), reverse);
-        let mut weights = Vec::with_capacity(INPUTS);
-        for (direction, taps) in of_taps.into_iter().enumerate() {
+        let mut direction = 0;
+        let directions = of_taps.map(|[conv_weight, conv_bias]| {
             let channels = |all: &CubeTensor| view(all, direction * d_inner, &[d_inner], &[1]);
             let rows = |all: &CubeTensor, [rows, columns]: [usize; 2]| {
                 view(all, direction * rows * columns, &[rows, columns], &[columns, 1])
             };
-            weights.extend(taps);
-            weights.push(rows(&grads.x_proj, [d_inner, sizes.projected()]));
-            weights.push(rows(&grads.dt_proj, [dt_rank, d_inner]));
-            weights.push(channels(&grads.delta_bias));
-            weights.push(rows(&grads.a_log, [d_inner, d_state]));
-            weights.push(channels(&grads.d));
-        }
-        let mut weights = weights.into_iter();
-        let mut next = || weights.next().expect("invariant: seven weights of each direction");
-        std::array::from_fn(|i| Some(if i == 0 { grad_xz.clone() } else { next() }))
+            let of_direction = OfWeights {
+                conv_weight,
+                conv_bias,
+                x_proj: rows(&grads.x_proj, [d_inner, sizes.projected()]),
+                dt_proj: rows(&grads.dt_proj, [dt_rank, d_inner]),
+                delta_bias: channels(&grads.delta_bias),
+                a_log: rows(&grads.a_log, [d_inner, d_state]),
+                d: channels(&grads.d),
+            };
+            direction += 1;
+            of_direction
+        });
+        OfInputs { xz: grad_xz, directions }.into_array().map(Some)
     }
 }

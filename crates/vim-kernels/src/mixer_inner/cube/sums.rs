@@ -5,12 +5,12 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::view;
-use crate::conv::TapParts;
-use crate::cube::sum::{ROWS_CUBE, sum_of_column};
-use crate::cube::tables::{Table, UNITS, add_table, column_sum, table};
-use crate::cube::{cubes, elem, empty, lanes};
-use crate::matmul::cube::{GradientParts, PARTS_CUBE, add_parts_in};
-use crate::scan::Partial;
+use vim_kernels_core::cube::sum::{ROWS_CUBE, sum_of_column};
+use vim_kernels_core::cube::tables::{Table, UNITS, add_table, column_sum, table};
+use vim_kernels_core::cube::{cubes, elem, empty, lanes};
+use vim_kernels_ops::for_mixer::conv::TapParts;
+use vim_kernels_ops::for_mixer::matmul::{GradientParts, PARTS_CUBE, add_parts_in};
+use vim_kernels_scan::for_mixer::Partial;
 
 // All tables are added by cubes of the same size.
 const _: () = assert!(ROWS_CUBE[1] == UNITS && PARTS_CUBE[1] == UNITS);
@@ -28,7 +28,7 @@ pub(super) struct WeightParts {
 pub(super) struct WeightGradients {
     pub(super) x_proj: CubeTensor,
     pub(super) dt_proj: CubeTensor,
-    /// As [`tap_gradients`](crate::conv::tap_gradients) takes them.
+    /// As [`tap_gradients`](vim_kernels_ops::for_mixer::conv::tap_gradients) takes them.
     pub(super) taps: CubeTensor,
     pub(super) a_log: CubeTensor,
     pub(super) d: CubeTensor,

@@ -7,14 +7,13 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{DIRECTIONS, Inputs, view};
-use crate::conv::Taps;
-use crate::cube::{cubes, dense, empty};
-use crate::discretization::LEAST_RATE;
-use crate::graph::{Prepared, buffer, constant};
-use crate::matmul::cube::{Matrix, ROUNDED, gather_weights, halved, scaled};
+use super::{Inputs, view};
 use crate::mixer_inner::MixerWeights;
-use crate::precision::Precision;
+use vim_kernels_core::cube::{cubes, dense, empty};
+use vim_kernels_core::{Precision, PreparedByAddress, buffer, constant_by_address};
+use vim_kernels_ops::for_mixer::conv::Taps;
+use vim_kernels_ops::for_mixer::matmul::{Matrix, ROUNDED, gather_weights, halved, scaled};
+use vim_kernels_scan::for_mixer::LEAST_RATE;
 
 /// Units of a cube.
 const UNITS: u32 = 128;
@@ -46,9 +45,9 @@ impl Weights {
             Matrix::within(of, [rows, columns], 0, strides[1]).pair(strides[0])
         };
         Self {
-            taps: DIRECTIONS.map(|direction| {
-                let taps = [direction, direction + 1].map(|i| &inputs[i]);
-                constant("taps", &taps, || taps.map(|weight| dense(weight.clone())))
+            taps: inputs.directions.each_ref().map(|of| {
+                let taps = [&of.conv_weight, &of.conv_bias];
+                constant_by_address("taps", &taps, || taps.map(|weight| dense(weight.clone())))
             }),
             x_proj: pair(&x_proj),
             dt_proj: pair(&dt_proj),
@@ -69,18 +68,25 @@ fn name(precision: Precision) -> &'static str {
 
 /// Computed from the weights for both passes.
 pub(super) fn forms(inputs: &Inputs, precision: Precision) -> Forms {
-    let [fwd, rev] = DIRECTIONS;
-    let weights = [2, 3, 4, 5, 6].map(|i| [&inputs[fwd + i], &inputs[rev + i]]);
-    constant(name(precision), weights.as_flattened(), || {
-        let matrix = |i: usize| Matrix::weight(&inputs[i]);
-        let all = [matrix(fwd + 2), matrix(rev + 2), matrix(fwd + 3), matrix(rev + 3)];
-        let projections = gather_weights(&all, precision);
+    let [fwd, rev] = &inputs.directions;
+    let x_proj = [&fwd.x_proj, &rev.x_proj];
+    let dt_proj = [&fwd.dt_proj, &rev.dt_proj];
+    let delta_bias = [&fwd.delta_bias, &rev.delta_bias];
+    let a_log = [&fwd.a_log, &rev.a_log];
+    let d = [&fwd.d, &rev.d];
+    let weights = [x_proj, dt_proj, delta_bias, a_log, d];
+    constant_by_address(name(precision), weights.as_flattened(), || {
+        let [of_x, of_dt] = [x_proj, dt_proj].map(|pair| pair.map(Matrix::weight));
+        let sizes = [of_x[0].size, of_dt[0].size];
+        let [x_fwd, x_rev] = of_x;
+        let [dt_fwd, dt_rev] = of_dt;
+        let projections = gather_weights(&[x_fwd, x_rev, dt_fwd, dt_rev], precision);
         let pair = |first: usize, [rows, columns]: [usize; 2]| {
             view(&projections, first, &[2, rows, columns], &[rows * columns, columns, 1])
         };
-        let [of_x, of_dt] = [&all[0], &all[2]].map(|matrix| matrix.size);
-        let own = |i: usize| [dense(inputs[fwd + i].clone()), dense(inputs[rev + i].clone())];
-        let [a, d, bias] = scan_weights(own(5), own(6), own(4), [1, 0]);
+        let [of_x, of_dt] = sizes;
+        let dense = |pair: [&CubeTensor; 2]| pair.map(|weight| dense(weight.clone()));
+        let [a, d, bias] = scan_weights(dense(a_log), dense(d), dense(delta_bias), [1, 0]);
         [pair(0, of_x), pair(2 * of_x[0] * of_x[1], of_dt), a, d, bias]
     })
 }
@@ -281,7 +287,7 @@ impl Packed {
         view(&self.rounded, begin(first) - self.first, shape, strides)
     }
 
-    /// See [`constant`].
+    /// See [`constant_by_address`].
     fn find(&self, what: &str, of: &[&CubeTensor]) -> Option<Vec<CubeTensor>> {
         let here = of.iter().all(|tensor| buffer(tensor) == self.buffer && tensor.is_contiguous());
         if !here {
@@ -320,9 +326,9 @@ impl Packed {
 pub(crate) fn prepare_mixers(
     mut mixers: impl ExactSizeIterator<Item = MixerWeights>,
     precision: Precision,
-) -> Option<Prepared> {
+) -> Option<PreparedByAddress> {
     let layers = mixers.len();
-    Prepared::from_source(|| {
+    PreparedByAddress::from_source(|| {
         let first = [mixers.next()?, mixers.next()?].map(all_weights);
         let packed = Packed::new(first, layers, precision)?;
         Some(Box::new(move |what, of| packed.find(what, of)))

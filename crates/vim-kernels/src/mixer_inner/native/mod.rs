@@ -11,24 +11,19 @@ use std::sync::Arc;
 use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
 use rayon::prelude::*;
 
+use super::inputs::{INPUTS, OfInputs};
 use super::{MixerArguments, MixerSpec};
-use crate::discretization::LEAST_RATE;
-use crate::native::slices::{add, contiguous, slice, tensor};
-use crate::op::{Forward, FusedOp, Tensors};
-use crate::scan::ScanSpec;
-use crate::scan::native::Sizes;
+use vim_kernels_core::native::slices::{add, contiguous, slice, tensor};
+use vim_kernels_core::op::{Forward, FusedOp, Tensors};
+use vim_kernels_scan::for_mixer::LEAST_RATE;
+use vim_kernels_scan::for_mixer::ScanSpec;
+use vim_kernels_scan::for_mixer::native::Sizes;
 use way::{Image, SavedImage, Sums, Way};
-
-/// Weights of a direction.
-const WEIGHTS: usize = 7;
-/// Inputs: `xz`, then conv weight, conv bias, x_proj, dt_proj, delta bias, a_log and d of each
-/// direction.
-const INPUTS: usize = 1 + 2 * WEIGHTS;
 
 /// For what depends on the weights alone.
 const NONE: Image<'static> = Image { xz: &[], z: &[] };
 
-type Inputs = [FloatTensor<Flex>; INPUTS];
+type Inputs = OfInputs<FloatTensor<Flex>>;
 
 impl FusedOp<Flex, INPUTS, 0> for MixerSpec {
     type Inputs = MixerArguments<Flex>;
@@ -36,14 +31,14 @@ impl FusedOp<Flex, INPUTS, 0> for MixerSpec {
     type Saved = (Inputs, Arc<Vec<[SavedImage; 2]>>);
 
     fn forward(self, arguments: MixerArguments<Flex>, save: bool) -> Forward<Flex, Self::Saved, 0> {
-        let inputs = arguments.into_array().map(|t| contiguous(&t));
+        let inputs = OfInputs::from_array(arguments.into_array().map(|t| contiguous(&t)));
         let mixer = Mixer::new(&inputs, self);
         let Sizes { len, d_inner, .. } = mixer.ways[0].sizes;
-        let [batch, ..] = inputs[0].shape().dims::<3>();
+        let [batch, ..] = inputs.xz.shape().dims::<3>();
         let mut y = vec![0.0; batch * len * d_inner];
         let kept = y
             .par_chunks_mut(len * d_inner)
-            .zip(slice(&inputs[0]).par_chunks(2 * len * d_inner))
+            .zip(slice(&inputs.xz).par_chunks(2 * len * d_inner))
             .map(|(y, xz)| {
                 let z = mixer.gate(xz);
                 let image = Image { xz, z: &z };
@@ -67,7 +62,7 @@ impl FusedOp<Flex, INPUTS, 0> for MixerSpec {
         let (grad, wants_weights) = (contiguous(&grad), of_weights.contains(&true));
         let mixer = Mixer::new(&inputs, self);
         let Sizes { len, d_inner, .. } = mixer.ways[0].sizes;
-        let xz = slice(&inputs[0]);
+        let xz = slice(&inputs.xz);
         let mut grad_xz = vec![0.0; xz.len()];
         let parts: Vec<[Sums; 2]> = grad_xz
             .par_chunks_mut(2 * len * d_inner)
@@ -91,9 +86,7 @@ impl FusedOp<Flex, INPUTS, 0> for MixerSpec {
             })
             .collect();
         if !wants_weights {
-            let shape: Vec<usize> = inputs[0].shape().iter().copied().collect();
-            let mut grad_xz = Some(tensor(grad_xz, &shape));
-            return std::array::from_fn(|_| grad_xz.take());
+            return OfInputs::xz_alone(like(grad_xz, &inputs.xz));
         }
         // In batch order, whatever the number of threads.
         let mut total = mixer.ways.each_ref().map(|way| Sums::new(way, NONE));
@@ -102,15 +95,19 @@ impl FusedOp<Flex, INPUTS, 0> for MixerSpec {
                 total.add(part);
             }
         }
-        let ways = mixer.ways.iter();
-        let weights: Vec<_> =
-            total.into_iter().zip(ways).flat_map(|(sums, way)| sums.into_weights(way)).collect();
-        let mut grads = std::iter::once(grad_xz).chain(weights);
-        inputs.each_ref().map(|of| {
-            let shape: Vec<usize> = of.shape().iter().copied().collect();
-            grads.next().map(|grad| tensor(grad, &shape))
-        })
+        let [ahead, back] = total;
+        let [first, second] = &mixer.ways;
+        let grads = [ahead.into_weights(first), back.into_weights(second)];
+        let grads = OfInputs { xz: grad_xz, directions: grads }.into_array();
+        let mut inputs = inputs.into_array().into_iter();
+        grads.map(|grad| inputs.next().map(|of| like(grad, &of)))
     }
+}
+
+/// `values` in the shape of a tensor.
+fn like(values: Vec<f32>, of: &FloatTensor<Flex>) -> FloatTensor<Flex> {
+    let shape: Vec<usize> = of.shape().iter().copied().collect();
+    tensor(values, &shape)
 }
 
 /// `−exp(a_log)`, finite as the scan reads it: the gradient of `a_log` is that of A times A.
@@ -127,24 +124,23 @@ struct Mixer<'a> {
 impl<'a> Mixer<'a> {
     fn new(inputs: &'a Inputs, spec: MixerSpec) -> Self {
         let way = |direction: usize| {
-            let first = 1 + direction * WEIGHTS;
-            let weight = |i: usize| slice(&inputs[first + i]);
-            let [_, len, width] = inputs[0].shape().dims();
-            let (a_log, d_inner) = (weight(5), width / 2);
+            let weights = &inputs.directions[direction];
+            let [_, len, width] = inputs.xz.shape().dims();
+            let (a_log, d_inner) = (slice(&weights.a_log), width / 2);
             let mut options = spec.options;
             options.reverse ^= direction == 1;
             let mut way = Way {
                 sizes: Sizes { batch: 1, len, d_inner, d_state: a_log.len() / d_inner, groups: 1 },
                 dt_rank: spec.dt_rank,
                 scan: ScanSpec { options, bidirectional: false, ..spec.scan() },
-                conv_weight: weight(0),
+                conv_weight: slice(&weights.conv_weight),
                 taps: Vec::new(),
-                conv_bias: weight(1),
-                x_proj: weight(2),
-                dt_proj: weight(3),
-                delta_bias: weight(4),
+                conv_bias: slice(&weights.conv_bias),
+                x_proj: slice(&weights.x_proj),
+                dt_proj: slice(&weights.dt_proj),
+                delta_bias: slice(&weights.delta_bias),
                 a: a_log.iter().map(|&a_log| rate(a_log)).collect(),
-                d: weight(6),
+                d: slice(&weights.d),
             };
             way.taps = way.conv(NONE).taps();
             way

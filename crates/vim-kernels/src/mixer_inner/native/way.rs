@@ -1,11 +1,14 @@
 //! One direction of the mixer over one image.
 
-use crate::conv::ConvSpec;
-use crate::conv::native::{ConvInputs, ConvSums};
-use crate::native::product::{Matrix, multiply, multiply_in_blocks};
-use crate::native::slices::add;
-use crate::scan::ScanSpec;
-use crate::scan::native::{ScanForward, ScanGrads, ScanInputs, Sizes, backward, forward};
+use crate::mixer_inner::inputs::OfWeights;
+use vim_kernels_core::native::product::{Matrix, multiply, multiply_in_blocks};
+use vim_kernels_core::native::slices::add;
+use vim_kernels_ops::for_mixer::conv::ConvSpec;
+use vim_kernels_ops::for_mixer::conv::native::{ConvInputs, ConvSums};
+use vim_kernels_scan::for_mixer::ScanSpec;
+use vim_kernels_scan::for_mixer::native::{
+    ScanForward, ScanGrads, ScanInputs, Sizes, backward, forward,
+};
 
 /// Tokens of a product's block: a longer image is divided among threads.
 const BLOCK: usize = 256;
@@ -78,12 +81,13 @@ impl Sums {
         add(&mut self.d, &other.d);
     }
 
-    /// The gradients of the weights in the order of the operation's arguments.
-    pub(super) fn into_weights(self, way: &Way<'_>) -> [Vec<f32>; 7] {
+    /// The gradients of the weights.
+    pub(super) fn into_weights(self, way: &Way<'_>) -> OfWeights<Vec<f32>> {
         let Self { conv, x_proj, dt_proj, delta_bias, a, d } = self;
         // a = −exp(a_log), so that ∂a/∂a_log = a.
         let a_log = a.iter().zip(&way.a).map(|(grad, a)| grad * a).collect();
-        [conv.weight(), conv.bias, x_proj, dt_proj, delta_bias, a_log, d]
+        let (conv_weight, conv_bias) = (conv.weight(), conv.bias);
+        OfWeights { conv_weight, conv_bias, x_proj, dt_proj, delta_bias, a_log, d }
     }
 }
 

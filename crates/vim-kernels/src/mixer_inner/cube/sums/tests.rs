@@ -2,8 +2,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 use burn_cubecl::CubeBackend;
 
 use super::*;
-use crate::cube::sum::sum_rows;
-use crate::matmul::cube::add_parts;
+use vim_kernels_core::cube::sum::sum_rows;
+use vim_kernels_ops::for_mixer::matmul::add_parts;
 
 /// D and N: results begin at multiples of 256 bytes, as WebGPU asks.
 const SIZES: [usize; 2] = [32, 4];
@@ -18,7 +18,7 @@ pub(in crate::mixer_inner) fn on_device<const R: usize>(
 ) -> CubeTensor {
     let tensor = Tensor::<R>::from_data(TensorData::new(numbers, shape), &Device::default());
     // Dense, however Burn stores it.
-    crate::cube::dense(tensor.try_into_primitive::<CubeBackend>().expect("a GPU's"))
+    vim_kernels_core::cube::dense(tensor.try_into_primitive::<CubeBackend>().expect("a GPU's"))
 }
 
 pub(in crate::mixer_inner) fn values(tensor: &CubeTensor) -> Vec<f32> {

@@ -3,6 +3,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use super::*;
 use crate::FlatParams;
 use crate::mixer_inner::DirectionWeights;
+use crate::mixer_inner::inputs::{OfInputs, OfWeights};
 
 /// M, D, N and R: views begin at multiples of 256 bytes, as WebGPU asks.
 const SIZES: [usize; 4] = [8, 32, 4, 2];
@@ -39,21 +40,19 @@ fn sizes() -> Vec<usize> {
 }
 
 fn inputs(weights: MixerWeights) -> Inputs {
-    let directions = weights.directions.clone();
-    let all = all_weights(weights);
-    let [conv_fwd, conv_rev] = directions.map(|direction| {
-        let bias = direction.conv_bias.reshape([1, 1, SIZES[1]]);
-        [direction.conv_weight, bias]
-            .map(|t| t.try_into_primitive::<CubeBackend>().expect("on CubeCL"))
+    fn on_cubecl<const R: usize>(tensor: Tensor<R>) -> CubeTensor {
+        tensor.try_into_primitive::<CubeBackend>().expect("on CubeCL")
+    }
+    let directions = weights.directions.map(|of| OfWeights {
+        conv_weight: on_cubecl(of.conv_weight),
+        conv_bias: on_cubecl(of.conv_bias),
+        x_proj: on_cubecl(of.x_proj),
+        dt_proj: on_cubecl(of.dt_proj),
+        delta_bias: on_cubecl(of.delta_bias),
+        a_log: on_cubecl(of.a_log),
+        d: on_cubecl(of.d),
     });
-    let of = |way: usize| [2, 4, 6, 8, 10].map(|place| all[place + way].clone());
-    let way = |conv: [CubeTensor; 2], [x, dt, bias, a, d]: [CubeTensor; 5]| {
-        let [weight, conv_bias] = conv;
-        [weight, conv_bias, x, dt, bias, a, d]
-    };
-    let [fwd, rev] = [way(conv_fwd, of(0)), way(conv_rev, of(1))];
-    let mut inputs = [all[0].clone()].into_iter().chain(fwd).chain(rev);
-    std::array::from_fn(|_| inputs.next().expect("fifteen"))
+    OfInputs { xz: on_cubecl(weights.in_proj), directions }
 }
 
 fn numbers<const R: usize>(tensor: &CubeTensor) -> Vec<f32> {

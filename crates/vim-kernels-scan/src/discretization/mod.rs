@@ -1,0 +1,386 @@
+//! The six discretizations: how `h' = a·h + b·u` becomes a recurrence over tokens.
+//!
+//! Every method yields `h[t] = a_bar·h[t-1] + b_bar·b[t]·u[t]`, with `a_bar` and `b_bar`
+//! functions of the step `delta` (time) and the rate `a` (1/time, negative for a stable system)
+//! alone. With `x = delta·a` all of them have the form
+//!
+//! > `a_bar = decay(x)`, `b_bar = delta·ψ₁(x) + delta²·ψ₂(x) + delta³·ψ₃(x)`
+//!
+//! so a method is a [`Form`]: a decay and three gains ψ, as data. Values and derivatives are
+//! evaluated from it once for all methods, in whatever arithmetic is asked for ([`Real`]).
+//!
+//! To add a method: a variant of [`Discretization`], its arm in [`Discretization::form`], and its
+//! name in the list of `per_method`, to all of which the compiler points (all in this file); and a
+//! row in `tests/it/discretization.rs`, whose suite fails until there is one.
+//! docs/discretizations.md derives the formulas.
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub(crate) mod factored;
+mod operation_count;
+pub(crate) mod phi;
+
+use std::str::FromStr;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{Display, IntoStaticStr, VariantArray};
+
+use phi::{phi, phi_derivative, phi_series, phi_series_derivative};
+use vim_kernels_core::{Real, Term, horner};
+
+/// A rate of a scan below this counts as this, −∞ too (`−exp(a_log)` for an a_log above 88.7): a
+/// state decays to nothing within a token under both, but with a rate of −∞ a delta of 0, and the
+/// gradients of delta and of a, would be 0 times infinity.
+pub const LEAST_RATE: f32 = -1e12;
+
+/// A discretization method: the TOML value, the kernel's compile-time key and the metrics label.
+#[derive(Display, Serialize, Deserialize, JsonSchema, VariantArray, IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Discretization {
+    /// `a_bar = eˣ`, `b_bar = delta`: zero-order hold on `a`, Euler on `b` (Gu and Dao 2023, as in
+    /// the released code).
+    #[default]
+    Zoh,
+    /// `a_bar = eˣ`, `b_bar = delta²·φ₂`: "first-order hold" as VisionMamba publishes it.
+    Foh,
+    /// `a_bar = (1 + x/2)/(1 − x/2)`, `b_bar = delta/(1 − x/2)`: bilinear, or Tustin.
+    Bilinear,
+    /// `a_bar = eˣ`, `b_bar = delta·φ₁ + ½delta²·φ₂`, scanned both ways and averaged: non-causal.
+    Poly,
+    /// `a_bar = eˣ`, `b_bar = delta·φ₁ + delta²·φ₂ + ½delta³·φ₃`: higher-order hold, n = 2.
+    HighOrder,
+    /// `a_bar = eˣ`, `b_bar = delta·(1 + x/2 + x²/6 + x³/24)`: a polynomial under both series.
+    Rk4,
+}
+
+/// How the φ functions are evaluated.
+#[derive(Display, Serialize, Deserialize, JsonSchema, VariantArray, IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Series {
+    /// Exactly, stably for every x.
+    #[default]
+    Exact,
+    /// By the truncations that VisionMamba publishes: accurate for |x| below about 1, useless above
+    /// 2.
+    Taylor,
+}
+
+/// The components of a method; see the module's documentation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Form {
+    /// `a_bar` as a function of x.
+    pub decay: Decay,
+    /// ψ₁, ψ₂, ψ₃.
+    pub gains: [Gain; 3],
+    /// Whether the sequence is scanned in both directions, with the same coefficients, and
+    /// averaged. The result depends on the future: the method is not causal.
+    pub two_way: bool,
+    /// The formulas in a line, for a table.
+    pub formula: &'static str,
+}
+
+/// `a_bar(x)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decay {
+    /// eˣ.
+    Exponential,
+    /// (1 + x/2)/(1 − x/2), the Cayley transform.
+    Cayley,
+}
+
+/// A gain ψ(x).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Gain {
+    /// A number.
+    Constant(f64),
+    /// 1/(1 − x/2).
+    Cayley,
+    /// `weight·φₖ(x)`; under [`Series::Taylor`] the first `terms` terms of its series.
+    Phi {
+        /// Which φ: 1, 2 or 3.
+        k: usize,
+        /// Its factor.
+        weight: f64,
+        /// Terms of the published truncation.
+        terms: usize,
+    },
+    /// The first `terms` terms of the series of φₖ, by definition, under both series.
+    Truncated {
+        /// Which φ: 1, 2 or 3.
+        k: usize,
+        /// How many terms.
+        terms: usize,
+    },
+}
+
+impl FromStr for Discretization {
+    type Err = UnknownMethod;
+
+    /// The method of this name, as a configuration has it.
+    fn from_str(name: &str) -> Result<Self, UnknownMethod> {
+        let is_named = |method: &Self| <&str>::from(method) == name;
+        let mut methods = Self::VARIANTS.iter().copied();
+        methods.find(is_named).ok_or_else(|| UnknownMethod(name.to_owned()))
+    }
+}
+
+/// A name that no [`Discretization`] has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is no discretization: use one of {}", .0.escape_debug(), names())]
+pub struct UnknownMethod(String);
+
+fn names() -> String {
+    let names: Vec<&str> = Discretization::VARIANTS.iter().map(<&str>::from).collect();
+    names.join(", ")
+}
+
+impl Discretization {
+    /// What the method is made of.
+    #[must_use]
+    pub const fn form(self) -> Form {
+        use Decay::{Cayley, Exponential};
+        use Gain::{Constant, Phi, Truncated};
+        const ZERO: Gain = Constant(0.0);
+        let (decay, gains, formula) = match self {
+            Self::Zoh => (Exponential, [Constant(1.0), ZERO, ZERO], "exp(x) | delta"),
+            Self::Foh => (
+                Exponential,
+                [ZERO, Phi { k: 2, weight: 1.0, terms: 4 }, ZERO],
+                "exp(x) | delta^2 phi2(x)",
+            ),
+            Self::Bilinear => {
+                (Cayley, [Gain::Cayley, ZERO, ZERO], "(1 + x/2)/(1 - x/2) | delta/(1 - x/2)")
+            }
+            Self::Poly => (
+                Exponential,
+                [Phi { k: 1, weight: 1.0, terms: 4 }, Phi { k: 2, weight: 0.5, terms: 3 }, ZERO],
+                "exp(x) | delta phi1(x) + delta^2 phi2(x)/2, both ways",
+            ),
+            Self::HighOrder => (
+                Exponential,
+                [
+                    Phi { k: 1, weight: 1.0, terms: 4 },
+                    Phi { k: 2, weight: 1.0, terms: 3 },
+                    Phi { k: 3, weight: 0.5, terms: 2 },
+                ],
+                "exp(x) | delta phi1(x) + delta^2 phi2(x) + delta^3 phi3(x)/2",
+            ),
+            Self::Rk4 => (
+                Exponential,
+                [Truncated { k: 1, terms: 4 }, ZERO, ZERO],
+                "exp(x) | delta (1 + x/2 + x^2/6 + x^3/24)",
+            ),
+        };
+        Form { decay, gains, two_way: matches!(self, Self::Poly), formula }
+    }
+
+    /// Whether the input gain stays bounded as x → −∞; a bare polynomial in x does not.
+    #[must_use]
+    pub fn bounded(self, series: Series) -> bool {
+        self.form().gains.iter().all(|gain| match gain {
+            Gain::Constant(_) | Gain::Cayley => true,
+            Gain::Phi { .. } => series == Series::Exact,
+            Gain::Truncated { .. } => false,
+        })
+    }
+}
+
+/// `a_bar` and `b_bar` at one step, or a gradient with respect to them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Coefficients<T> {
+    /// Discrete A, without unit.
+    pub a_bar: T,
+    /// Discrete B over B, a time.
+    pub b_bar: T,
+}
+
+/// Coefficients with their derivatives.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Linearized<T> {
+    /// The coefficients themselves.
+    pub value: Coefficients<T>,
+    /// ∂/∂delta of both.
+    pub d_delta: Coefficients<T>,
+    /// ∂/∂a of both.
+    pub d_a: Coefficients<T>,
+}
+
+/// `a_bar` and `b_bar` of `method` for a step `delta` (time) at the rate `a` (1/time).
+#[inline(always)]
+pub fn discretize<T: Real>(
+    method: Discretization,
+    series: Series,
+    delta: T,
+    a: T,
+) -> Coefficients<T> {
+    let form = method.form();
+    let x = delta.clone() * a;
+    let a_bar = form.decay.value(x.clone());
+    let gains = form.gain_values(series, &x, &a_bar);
+    Coefficients { b_bar: horner(&delta, gains).times(&delta).like(&x), a_bar }
+}
+
+/// [`discretize`] and its derivatives in `delta` and in `a`.
+#[inline(always)]
+pub fn linearize<T: Real>(method: Discretization, series: Series, delta: T, a: T) -> Linearized<T> {
+    let a_bar = method.form().decay.value(delta.clone() * a.clone());
+    linearize_at(method, series, delta, a, a_bar)
+}
+
+/// [`linearize`] where `a_bar` is already known: most methods then need no exponential.
+#[inline(always)]
+pub(crate) fn linearize_at<T: Real>(
+    method: Discretization,
+    series: Series,
+    delta: T,
+    a: T,
+    a_bar: T,
+) -> Linearized<T> {
+    let form = method.form();
+    let x = delta.clone() * a.clone();
+    let [s1, s2, s3] = form.gains;
+    let slope = |gain: Gain| gain.slope(series, &x, &a_bar, form.decay);
+    let gain_slope = horner(&delta, [slope(s1), slope(s2), slope(s3)]).times(&delta);
+    let [g1, g2, g3] = form.gain_values(series, &x, &a_bar);
+    let b_bar = horner(&delta, [g1.clone(), g2.clone(), g3.clone()]).times(&delta).like(&x);
+    // At fixed x: ∂b_bar/∂delta = ψ₁ + 2·delta·ψ₂ + 3·delta²·ψ₃.
+    let direct = horner(&delta, [g1, g2.scale(2.0), g3.scale(3.0)]);
+    let decay_slope = form.decay.slope(&x, &a_bar);
+    Linearized {
+        d_delta: Coefficients {
+            a_bar: decay_slope.clone() * a.clone(),
+            b_bar: gain_slope.clone().times(&a).plus(direct).like(&x),
+        },
+        d_a: Coefficients {
+            a_bar: decay_slope * delta.clone(),
+            b_bar: gain_slope.times(&delta).like(&x),
+        },
+        value: Coefficients { a_bar, b_bar },
+    }
+}
+
+impl Form {
+    /// ψ₁, ψ₂, ψ₃ at x. Written out: the closure of `array::map` is not inlined, and the native
+    /// kernel is only fast if every branch here is resolved at compile time.
+    #[inline(always)]
+    fn gain_values<T: Real>(self, series: Series, x: &T, a_bar: &T) -> [Term<T>; 3] {
+        let [g1, g2, g3] = self.gains;
+        [
+            g1.value(series, x, a_bar, self.decay),
+            g2.value(series, x, a_bar, self.decay),
+            g3.value(series, x, a_bar, self.decay),
+        ]
+    }
+}
+
+impl Decay {
+    #[inline(always)]
+    fn value<T: Real>(self, x: T) -> T {
+        match self {
+            Self::Exponential => x.exp(),
+            // 2/(1 − x/2) − 1: its derivative, by autodiff too, does not cancel at large |x|.
+            Self::Cayley => cayley_inverse(x).scale(2.0).offset(-1.0),
+        }
+    }
+
+    #[inline(always)]
+    fn slope<T: Real>(self, x: &T, a_bar: &T) -> T {
+        match self {
+            Self::Exponential => a_bar.clone(),
+            Self::Cayley => {
+                let inverse = cayley_inverse(x.clone());
+                inverse.clone() * inverse
+            }
+        }
+    }
+
+    /// eˣ, which for most methods is `a_bar`.
+    #[inline(always)]
+    fn exp<T: Real>(self, x: &T, a_bar: &T) -> T {
+        match self {
+            Self::Exponential => a_bar.clone(),
+            Self::Cayley => x.clone().exp(),
+        }
+    }
+}
+
+impl Gain {
+    #[inline(always)]
+    fn value<T: Real>(self, series: Series, x: &T, a_bar: &T, decay: Decay) -> Term<T> {
+        match (self, series) {
+            (Self::Constant(value), _) => Term::Constant(value),
+            (Self::Cayley, _) => Term::Of(cayley_inverse(x.clone())),
+            (Self::Phi { k, weight, .. }, Series::Exact) => {
+                Term::Of(phi(k, x.clone(), decay.exp(x, a_bar))).scale(weight)
+            }
+            (Self::Phi { k, weight, terms }, Series::Taylor) => {
+                Term::Of(phi_series(k, terms, x.clone())).scale(weight)
+            }
+            (Self::Truncated { k, terms }, _) => Term::Of(phi_series(k, terms, x.clone())),
+        }
+    }
+
+    #[inline(always)]
+    fn slope<T: Real>(self, series: Series, x: &T, a_bar: &T, decay: Decay) -> Term<T> {
+        match (self, series) {
+            (Self::Constant(_), _) => Term::Constant(0.0),
+            (Self::Cayley, _) => {
+                let inverse = cayley_inverse(x.clone());
+                Term::Of(inverse.clone() * inverse).scale(0.5)
+            }
+            (Self::Phi { k, weight, .. }, Series::Exact) => {
+                Term::Of(phi_derivative(k, x.clone(), decay.exp(x, a_bar))).scale(weight)
+            }
+            (Self::Phi { k, weight, terms }, Series::Taylor) => {
+                Term::Of(phi_series_derivative(k, terms, x.clone())).scale(weight)
+            }
+            (Self::Truncated { k, terms }, _) => {
+                Term::Of(phi_series_derivative(k, terms, x.clone()))
+            }
+        }
+    }
+}
+
+/// 1/(1 − x/2).
+#[inline(always)]
+fn cayley_inverse<T: Real>(x: T) -> T {
+    x.scale(-0.5).offset(1.0).recip()
+}
+
+/// Work that is compiled once for each method and series, so that its inner loop has no branch on
+/// them.
+pub(crate) trait PerMethod {
+    type Output;
+
+    /// Runs for `Discretization::VARIANTS[METHOD]` and `Series::VARIANTS[SERIES]`.
+    fn run<const METHOD: usize, const SERIES: usize>(self) -> Self::Output;
+}
+
+/// Runs `work` as compiled for `method` and `series`.
+pub(crate) fn per_method<W: PerMethod>(
+    method: Discretization,
+    series: Series,
+    work: W,
+) -> W::Output {
+    macro_rules! arms {
+        ($($variant:ident),*) => {
+            match (method, series) {
+                $(
+                    (Discretization::$variant, Series::Exact) => {
+                        const SERIES: usize = Series::Exact as usize;
+                        work.run::<{ Discretization::$variant as usize }, SERIES>()
+                    }
+                    (Discretization::$variant, Series::Taylor) => {
+                        const SERIES: usize = Series::Taylor as usize;
+                        work.run::<{ Discretization::$variant as usize }, SERIES>()
+                    }
+                )*
+            }
+        };
+    }
+    arms!(Zoh, Foh, Bilinear, Poly, HighOrder, Rk4)
+}

@@ -1,0 +1,387 @@
+//! One token of a scan for one channel: what runs for every (token, channel, state).
+//!
+//! Written as ordinary Rust over [`Traced`] numbers, so that the method's formulas come from
+//! [`crate::discretization`] by way of [`FactoredMethod`].
+
+use cubecl::ir::Scope;
+use cubecl::prelude::*;
+
+use super::coords::{UnitCoords, state_weight};
+use super::layout::ScanPlan;
+use super::reading::{of_channels, places};
+use crate::discretization::LEAST_RATE;
+use crate::discretization::factored::{
+    Coefficient, FactoredCoefficients, FactoredMethod, TokenTerms,
+};
+use vim_kernels_core::{Real, Term, Traced, exp2, reciprocal};
+
+#[cube]
+pub(super) fn get(values: &Array<f32>, #[comptime] index: usize) -> f32 {
+    values[index]
+}
+
+#[cube]
+pub(super) fn set(values: &mut Array<f32>, #[comptime] index: usize, value: f32) {
+    values[index] = value;
+}
+
+#[cube]
+pub(super) fn row(values: &Shared<[f32]>, start: usize, #[comptime] index: usize) -> f32 {
+    values[start + index]
+}
+
+/// One of the vectors of states that the backward scan stores for a chunk.
+#[cube]
+pub(super) fn saved<W: Size>(values: &Shared<[Vector<f32, W>]>, at: usize) -> Vector<f32, W> {
+    values[at]
+}
+
+/// One state of a vector.
+#[cube]
+pub(super) fn lane<W: Size>(vector: Vector<f32, W>, #[comptime] index: usize) -> f32 {
+    vector.extract(index)
+}
+
+/// The value `four + within` of a unit that permutes them by `order`, a multiple of 4: groups of
+/// four stay together.
+#[cube]
+fn ordered(
+    values: &Shared<[f32]>,
+    start: usize,
+    order: usize,
+    #[comptime] four: usize,
+    #[comptime] within: usize,
+) -> f32 {
+    values[(start + (order ^ four)) + within]
+}
+
+/// Coefficients of a polynomial for `ln(1 + e)/e` on [0, 1] by rising power, to 9.2e-8: it
+/// interpolates at nine Chebyshev points.
+const LOG_SERIES: [f32; 9] = [
+    0.999_999_94,
+    -0.499_994_46,
+    0.333_181_2,
+    -0.248_353_99,
+    0.190_768_81,
+    -0.136_022_48,
+    0.077_516_09,
+    -0.029_074_065,
+    0.005_126_102_4,
+];
+
+/// `ln(1 + eˣ)`: `max(x, 0) + ln(1 + e⁻|x|)`, the logarithm by a polynomial, as a scan waits for
+/// exponentials and reciprocals more than for multiplications. To 2.3e-7 of its value where x ≥ −1;
+/// below, to about |x|·5e-8, by the rounding of x·log₂e.
+#[cube]
+pub(crate) fn softplus(x: f32, #[comptime] ptx: bool) -> f32 {
+    let e = exp2(-x.abs() * std::f32::consts::LOG2_E, ptx);
+    let mut series = comptime!(LOG_SERIES[8]).runtime();
+    #[unroll]
+    for k in 0..8usize {
+        series = series * e + comptime!(LOG_SERIES[7 - k]);
+    }
+    series * e + max(x, 0.0f32)
+}
+
+/// `1/(1 + e⁻ˣ)`.
+#[cube]
+pub(crate) fn sigmoid(x: f32, #[comptime] ptx: bool) -> f32 {
+    reciprocal(1.0f32 + exp2(-x * std::f32::consts::LOG2_E, ptx), ptx)
+}
+
+/// Delta of a token: bias, then softplus, if enabled.
+#[cube]
+pub(crate) fn step_size(raw: f32, bias: f32, #[comptime] plan: ScanPlan) -> f32 {
+    let x = if comptime!(plan.spec.has_delta_bias) { raw + bias } else { raw };
+    if comptime!(plan.spec.options.delta_softplus) { softplus(x, plan.ptx) } else { x }
+}
+
+/// B and C of a token: rows of a tile in shared memory, or the channel's own constants.
+#[derive(CubeType)]
+#[expect(dead_code, reason = "its twin in the kernel's expansion is what is read")]
+pub(crate) struct Projections {
+    pub(crate) b: Shared<[f32]>,
+    pub(crate) c: Shared<[f32]>,
+    pub(crate) own_b: Array<f32>,
+    pub(crate) own_c: Array<f32>,
+    /// See [`super::reading::Shares`]; 0 in a forward scan.
+    pub(crate) order: usize,
+}
+
+/// Shared rows and registers of B and C, read in `order`; constant ones are loaded here.
+#[cube]
+pub(crate) fn projections<FB: Float, FC: Float>(
+    b: &[FB],
+    c: &[FC],
+    order: usize,
+    pos: &UnitCoords,
+) -> Projections {
+    let plan = comptime!(pos.plan);
+    let b_constant = comptime!(plan.spec.b_constant);
+    let c_constant = comptime!(plan.spec.c_constant);
+    let shared_b = comptime!(if b_constant { 1 } else { plan.tile * plan.states });
+    let shared_c = comptime!(if c_constant { 1 } else { plan.tile * plan.states });
+    let mut own_b = Array::<f32>::new(comptime!(if b_constant { plan.states } else { 1 }));
+    let mut own_c = Array::<f32>::new(comptime!(if c_constant { plan.states } else { 1 }));
+    if comptime!(b_constant) {
+        #[unroll]
+        for n in 0..plan.states {
+            own_b[n] = state_weight::<FB>(b, n, pos);
+        }
+    }
+    if comptime!(c_constant) {
+        #[unroll]
+        for n in 0..plan.states {
+            own_c[n] = state_weight::<FC>(c, n, pos);
+        }
+    }
+    Projections {
+        b: Shared::<[f32]>::new_slice(shared_b),
+        c: Shared::<[f32]>::new_slice(shared_c),
+        own_b,
+        own_c,
+        order,
+    }
+}
+
+impl ProjectionsExpand {
+    pub(super) fn b<'a>(
+        &self,
+        scope: &'a Scope,
+        at: &NativeExpand<usize>,
+        n: usize,
+        plan: ScanPlan,
+    ) -> Traced<'a> {
+        let own = plan.spec.b_constant.then_some(&self.own_b);
+        self.value(scope, own, &self.b, at, n, plan)
+    }
+
+    pub(super) fn c<'a>(
+        &self,
+        scope: &'a Scope,
+        at: &NativeExpand<usize>,
+        n: usize,
+        plan: ScanPlan,
+    ) -> Traced<'a> {
+        let own = plan.spec.c_constant.then_some(&self.own_c);
+        self.value(scope, own, &self.c, at, n, plan)
+    }
+
+    fn value<'a>(
+        &self,
+        scope: &'a Scope,
+        own: Option<&<Array<f32> as CubeType>::ExpandType>,
+        rows: &SharedExpand<[f32]>,
+        at: &NativeExpand<usize>,
+        n: usize,
+        plan: ScanPlan,
+    ) -> Traced<'a> {
+        let value = if let Some(own) = own {
+            get::expand(scope, own, n)
+        } else if plan.pairs_channels() {
+            ordered::expand(scope, rows, *at, self.order, n / 4 * 4, n % 4)
+        } else {
+            row::expand(scope, rows, *at, n)
+        };
+        Traced::new(scope, plan.ptx, value)
+    }
+}
+
+/// The input of the states at a token: factors per token are multiplied by u once, for all states.
+struct Drive<'a> {
+    factored: FactoredMethod,
+    u: Traced<'a>,
+    once: Option<Traced<'a>>,
+    terms: Option<Vec<Term<Traced<'a>>>>,
+}
+
+impl<'a> Drive<'a> {
+    fn new(factored: FactoredMethod, u: Traced<'a>) -> Self {
+        Self { factored, u, once: None, terms: None }
+    }
+
+    /// `a_bar·h + b_bar·b·u`.
+    fn next_state(
+        &mut self,
+        step: &FactoredCoefficients<Traced<'a>>,
+        token: &TokenTerms<Traced<'a>>,
+        state: &[Traced<'a>],
+        h: Traced<'a>,
+        b: Traced<'a>,
+    ) -> Traced<'a> {
+        let Self { factored, u, once, terms } = self;
+        let drive = match step.b_bar.clone() {
+            Coefficient::PerToken(b_bar) => {
+                once.get_or_insert_with(|| b_bar * u.clone()).clone() * b
+            }
+            Coefficient::PerState(b_bar) => b_bar * (u.clone() * b),
+            Coefficient::Factored(_) if factored.is_polynomial_in_x() => {
+                let terms = terms.get_or_insert_with(|| factored.drive(token, u));
+                factored.driven(terms, token, state) * b
+            }
+            Coefficient::Factored(gain) => {
+                let once = once.get_or_insert_with(|| factored.token_factor(token) * u.clone());
+                gain * (once.clone() * b)
+            }
+        };
+        step.a_bar.clone() * h + drive
+    }
+}
+
+/// The `len` terms of state `n`.
+pub(super) fn state_terms<'a>(
+    scope: &'a Scope,
+    rates: &<Array<f32> as CubeType>::ExpandType,
+    n: usize,
+    len: usize,
+    plan: ScanPlan,
+) -> Vec<Traced<'a>> {
+    let number = |i| Traced::new(scope, plan.ptx, get::expand(scope, rates, n * len + i));
+    (0..len).map(number).collect()
+}
+
+/// Computes the terms of state `index` with rate `a`, for the forward or for the backward scan.
+#[cube]
+pub(crate) fn store_state_terms(
+    rates: &mut Array<f32>,
+    a: f32,
+    #[comptime] index: usize,
+    #[comptime] backward: bool,
+    #[comptime] plan: ScanPlan,
+) {
+    intrinsic!(|scope| {
+        let a = Traced::new(scope, plan.ptx, a).at_least(f64::from(LEAST_RATE));
+        let factored = plan.factored();
+        let saved = if backward { factored.backward_state(a) } else { factored.state(a) };
+        let len = saved.len();
+        for (i, value) in saved.into_iter().enumerate() {
+            set::expand(scope, rates, index * len + i, value.value());
+        }
+    })
+}
+
+/// The terms of the unit's states for a forward scan.
+#[cube]
+pub(crate) fn unit_state_terms(a: &[f32], pos: &UnitCoords) -> Array<f32> {
+    let plan = comptime!(pos.plan);
+    let mut terms = Array::<f32>::new(comptime!(plan.states * plan.state_terms_len(false)));
+    #[unroll]
+    for n in 0..plan.states {
+        store_state_terms(&mut terms, state_weight::<f32>(a, n, pos), n, false, plan);
+    }
+    terms
+}
+
+/// `h ← a_bar·h + b_bar·b·u` for every state; `then` has the state's channel, place and number, its
+/// new value and `a_bar`. `rates` are the forward scan's state terms, or the backward scan's.
+#[expect(clippy::too_many_arguments, reason = "what a step reads, and what follows it")]
+pub(super) fn step_states<'a>(
+    scope: &'a Scope,
+    h: &mut <Array<f32> as CubeType>::ExpandType,
+    rates: &<Array<f32> as CubeType>::ExpandType,
+    projections: &ProjectionsExpand,
+    at: &NativeExpand<usize>,
+    [delta, u]: [Traced<'a>; 2],
+    backward: bool,
+    plan: ScanPlan,
+    mut then: impl FnMut([usize; 3], Traced<'a>, Traced<'a>),
+) {
+    let factored = plan.factored();
+    let channels = if backward { plan.channels() } else { 1 };
+    let [deltas, us] = [delta, u].map(|value| of_channels(scope, value, channels));
+    let mut tokens: Vec<_> = deltas
+        .into_iter()
+        .zip(us)
+        .map(|(delta, u)| (factored.token(delta), Drive::new(factored, u)))
+        .collect();
+    for [channel, place, n] in places(plan.states, channels) {
+        let (token, drive) = &mut tokens[channel];
+        let state = state_terms(scope, rates, n, plan.state_terms_len(backward), plan);
+        let step = if backward {
+            factored.recompute_forward(token, &state)
+        } else {
+            factored.forward(token, &state)
+        };
+        let b = projections.b(scope, at, place, plan);
+        let before = Traced::new(scope, plan.ptx, get::expand(scope, h, n));
+        let next = drive.next_state(&step, token, &state, before, b);
+        set::expand(scope, h, n, next.clone().value());
+        then([channel, place, n], next, step.a_bar);
+    }
+}
+
+/// Steps every state over a token; returns `Σ c·h`.
+///
+/// `at` is the index of the token's row in the tile.
+#[cube]
+pub(crate) fn forward_step(
+    h: &mut Array<f32>,
+    rates: &Array<f32>,
+    projections: &Projections,
+    at: usize,
+    delta: f32,
+    u: f32,
+    #[comptime] plan: ScanPlan,
+) -> f32 {
+    intrinsic!(|scope| {
+        let [delta, u] = [delta, u].map(|value| Traced::new(scope, plan.ptx, value));
+        let zero = u.constant(0.0);
+        let mut y = Sum::new();
+        step_states(
+            scope,
+            h,
+            rates,
+            projections,
+            &at,
+            [delta, u],
+            false,
+            plan,
+            |[_, n, _], next, _| {
+                y.add(projections.c(scope, &at, n, plan) * next);
+            },
+        );
+        y.or(&zero).value()
+    })
+}
+
+/// [`forward_step`] without the output, from the backward scan's state terms.
+#[cube]
+pub(crate) fn recompute_step(
+    h: &mut Array<f32>,
+    rates: &Array<f32>,
+    projections: &Projections,
+    at: usize,
+    delta: f32,
+    u: f32,
+    #[comptime] plan: ScanPlan,
+) {
+    intrinsic!(|scope| {
+        let token = [delta, u].map(|value| Traced::new(scope, plan.ptx, value));
+        step_states(scope, h, rates, projections, &at, token, true, plan, |_, _, _| {});
+    })
+}
+
+/// A sum that begins with its first term.
+pub(super) struct Sum<'a>(Option<Traced<'a>>);
+
+impl<'a> Sum<'a> {
+    pub(super) fn new() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn add(&mut self, term: Traced<'a>) {
+        self.0 = Some(match self.0.take() {
+            Some(sum) => sum + term,
+            None => term,
+        });
+    }
+
+    pub(super) fn or(self, zero: &Traced<'a>) -> Traced<'a> {
+        self.0.unwrap_or_else(|| zero.clone())
+    }
+
+    /// The sum, unless it has no terms.
+    pub(super) fn value(self) -> Option<Traced<'a>> {
+        self.0
+    }
+}

@@ -1,0 +1,379 @@
+//! Launches of the scan on a GPU: which passes run, with which sizes and buffers.
+
+#![expect(unsafe_code, reason = "launches without bounds checks")]
+
+mod arguments;
+mod backward;
+mod backward_chunk;
+mod backward_step;
+mod chunks;
+mod coords;
+mod forward;
+mod forward_step;
+mod layout;
+mod reading;
+mod segments;
+mod sums;
+mod two_way;
+
+use burn::backend::ops::FloatTensorOps;
+use burn::backend::{DispatchDevice, TensorMetadata};
+use burn::tensor::{DType, Device};
+use burn_cubecl::CubeBackend;
+use burn_cubecl::tensor::CubeTensor;
+
+use super::watch::{is_watched, with_largest};
+use super::{ScanArguments, ScanSpec};
+use arguments::rows_launch;
+use backward::{TokenGradTensorsLaunch, scan_backward};
+use forward::scan_forward;
+pub use layout::Wanted;
+use layout::{CHUNK, Layout, MAX_STATE_VECTOR, Pass, ScanPlan, Shape};
+use segments::{carried_states, segment_ends, segment_outflows};
+use sums::{PartialSumsLaunch, add_partial_sums};
+use two_way::save_flows;
+use vim_kernels_core::cube::halves::add_halves;
+use vim_kernels_core::cube::strides::in_rows;
+use vim_kernels_core::cube::tables::TableSizes;
+use vim_kernels_core::cube::{elem, empty, primitive};
+use vim_kernels_core::op::{Forward, FusedOp};
+
+impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
+    type Inputs = ScanArguments<CubeBackend>;
+    type Saved = (ScanArguments<CubeBackend>, CubeTensor);
+
+    fn forward(
+        self,
+        inputs: ScanArguments<CubeBackend>,
+        save: bool,
+    ) -> Forward<CubeBackend, Self::Saved, 1> {
+        let saved = save.then(|| inputs.clone());
+        let wanted = Wanted { last_state: true, chunk_states: save };
+        let (y, last_state, chunk_states) = scan_results(inputs, self, wanted);
+        let y = if self.bidirectional { add_halves(&y) } else { y };
+        (y, [last_state], saved.zip(chunk_states))
+    }
+
+    fn backward(
+        self,
+        grad_y: CubeTensor,
+        (arguments, saved): Self::Saved,
+        _wanted: [bool; 8],
+    ) -> [Option<CubeTensor>; 8] {
+        let out = |of: &CubeTensor| empty(of, of.meta.shape().clone(), of.dtype);
+        let into = [&arguments.b, &arguments.c].map(out);
+        let mut grads = scan_gradients(grad_y, arguments, saved, self, into);
+        if self.bidirectional && self.has_z {
+            grads[6] = add_halves(&grads[6]);
+        }
+        grads.map(Some)
+    }
+}
+
+/// `y` of a scan, separate for each direction where two run at once, its last state, which has one
+/// element unless `wanted`, and its chunk states.
+pub fn scan_results(
+    arguments: ScanArguments<CubeBackend>,
+    spec: ScanSpec,
+    wanted: Wanted,
+) -> (CubeTensor, CubeTensor, Option<CubeTensor>) {
+    let arguments = arguments.dense();
+    let layout = Layout::new(&arguments, spec, false);
+    let Shape { batch, len, d_inner, d_state, .. } = layout.shape;
+    let like = &arguments.u;
+    let client = &like.client;
+    let y = empty(like, [batch, len, d_inner], like.dtype);
+    let state = if wanted.last_state { [batch, d_inner, d_state] } else { [1; 3] };
+    let last_state = empty(like, state, DType::F32);
+    let save = wanted.chunk_states;
+    let saved = [layout.chunks() * batch * d_state * d_inner];
+    let saved_type = if spec.compact_states { like.dtype } else { DType::F32 };
+    let chunk_states = empty(like, if save { saved } else { [MAX_STATE_VECTOR] }, saved_type);
+    let [f, fb, fc] = [like, &arguments.b, &arguments.c].map(elem);
+    let passes = layout.passes();
+    let rest = rest_of(&arguments.u, passes.len());
+    let largest = largest_argument(like, spec);
+    for pass in passes {
+        let plan = layout.plan(pass, wanted);
+        let carry = carried_states(like, layout, pass, false, |carry, product| {
+            // SAFETY: every index is below the sizes that the buffers were allocated with, which
+            // `selective_scan` checked against the arguments' shapes.
+            unsafe {
+                segment_ends::launch_unchecked(
+                    client,
+                    layout.cubes_of_ends(),
+                    layout.units(),
+                    arguments.launch(),
+                    carry.into_buffer_arg(),
+                    product.into_buffer_arg(),
+                    layout.sizes(pass),
+                    plan.of_ends(plan.tile, false, false),
+                    [f, fb, fc],
+                );
+            }
+        });
+        // SAFETY: as above.
+        unsafe {
+            scan_forward::launch_unchecked(
+                client,
+                layout.cubes(),
+                layout.units(),
+                plan.state_vector_width(),
+                arguments.launch(),
+                carry.into_buffer_arg(),
+                y.clone().into_buffer_arg(),
+                rest.clone().into_buffer_arg(),
+                last_state.clone().into_buffer_arg(),
+                chunk_states.clone().into_buffer_arg(),
+                largest.clone().into_buffer_arg(),
+                layout.sizes(pass),
+                plan,
+                [f, fb, fc, elem(&chunk_states)],
+            );
+        }
+    }
+    (y, last_state, save.then_some(chunk_states))
+}
+
+/// The number where a scan on the device of `like` notes its arguments, `[1]`.
+fn largest_argument(like: &CubeTensor, spec: ScanSpec) -> CubeTensor {
+    if !is_watched(spec) {
+        return empty(like, [1], DType::F32);
+    }
+    let device = Device::new(DispatchDevice::Cube(like.device.clone()));
+    with_largest(&device, |largest| primitive(largest.clone()))
+}
+
+/// A table of partial sums, `[rows, width]`, and how its sums are stored.
+pub type Partial = (CubeTensor, TableSizes);
+
+/// What the passes of a backward scan leave behind.
+pub struct ScanPasses {
+    pub grad_u: CubeTensor,
+    pub grad_delta: CubeTensor,
+    /// Where two directions run at once, separate for each.
+    pub grad_z: CubeTensor,
+    /// Of B, C, A, D and the delta bias.
+    pub partial: [Partial; 5],
+}
+
+/// The gradients of a scan. Those of B and C are written into `into`, `[B, L, G, N]` with any row
+/// stride. Where two directions run at once, the gradient of z is separate for each direction.
+fn scan_gradients(
+    grad_y: CubeTensor,
+    arguments: ScanArguments<CubeBackend>,
+    saved: CubeTensor,
+    spec: ScanSpec,
+    [grad_b, grad_c]: [CubeTensor; 2],
+) -> [CubeTensor; 8] {
+    let directions = if spec.bidirectional { 2 } else { 1 };
+    let ([_, _, d_inner], [_, d_state]) = (arguments.u.shape().dims(), arguments.a.shape().dims());
+    let into = [&grad_b, &grad_c];
+    let ScanPasses { grad_u, grad_delta, grad_z, partial } =
+        scan_passes(grad_y, arguments.clone(), saved, spec, into);
+    let like = &arguments.u;
+    let grad_a = empty(like, arguments.a.meta.shape().clone(), DType::F32);
+    let channel =
+        |there: bool| empty(like, [if there { directions * d_inner } else { 1 }], DType::F32);
+    let (grad_d, grad_bias) = (channel(spec.has_d), channel(spec.has_delta_bias));
+    let sums = [&grad_b, &grad_c, &grad_a, &grad_d, &grad_bias];
+    let tables = partial.each_ref().map(|(_, sizes)| *sizes);
+    add_partial_sums(partial.map(|(parts, _)| parts), sums, tables, [d_inner, d_state]);
+    let or_zero = |grad, of: &CubeTensor, there: bool| if there { grad } else { zeros_like(of) };
+    let grad_d = or_zero(grad_d, &arguments.d, spec.has_d);
+    let grad_bias = or_zero(grad_bias, &arguments.delta_bias, spec.has_delta_bias);
+    let grad_z = or_zero(grad_z, &arguments.z, spec.has_z);
+    [grad_u, grad_delta, grad_a, grad_b, grad_c, grad_d, grad_z, grad_bias]
+}
+
+/// The passes of a backward scan, whose partial sums are to be added: those of B and C for `into`,
+/// `[B, L, G, N]` with any row stride.
+pub fn scan_passes(
+    grad_y: CubeTensor,
+    arguments: ScanArguments<CubeBackend>,
+    saved: CubeTensor,
+    spec: ScanSpec,
+    [grad_b, grad_c]: [&CubeTensor; 2],
+) -> ScanPasses {
+    let (arguments, grad_y) = (arguments.dense(), in_rows(grad_y));
+    let layout = Layout::new(&arguments, spec, true);
+    let Shape { batch, directions, d_inner, d_state, groups, len } = layout.shape;
+    let like = &arguments.u;
+    let client = &like.client;
+    let f32s = |count: usize| empty(like, [count], DType::F32);
+    let same = |t: &CubeTensor| empty(like, t.meta.shape().clone(), t.dtype);
+    // Each direction has its own gradient of z, with the shape of u.
+    let [grad_u, grad_delta] = [&arguments.u, &arguments.delta].map(same);
+    let grad_z = same(if spec.has_z { &arguments.u } else { &arguments.z });
+    let passes = layout.passes();
+    let rests = [(); 3].map(|()| rest_of(&arguments.u, passes.len()));
+    let rows = layout.segments() * batch / directions;
+    let per_state = directions * d_state * d_inner;
+    let per_token = batch * len * groups * d_state;
+    let part =
+        |constant: bool| f32s(if constant { rows * per_state } else { layout.strips * per_token });
+    let parts = [
+        part(spec.b_constant),
+        part(spec.c_constant),
+        f32s(rows * per_state),
+        f32s(rows * directions * d_inner),
+        f32s(rows * directions * d_inner),
+    ];
+    let [f, fb, fc] = [like, &arguments.b, &arguments.c].map(elem);
+    for pass in passes {
+        let plan = layout.plan(pass, Wanted::default());
+        let carry = carried_states(like, layout, pass, true, |carry, product| {
+            // SAFETY: every index is below the sizes that the buffers were allocated with, which
+            // `selective_scan` checked against the arguments' shapes.
+            unsafe {
+                segment_outflows::launch_unchecked(
+                    client,
+                    layout.cubes_of_ends(),
+                    layout.units(),
+                    arguments.launch(),
+                    rows_launch(&grad_y),
+                    carry.into_buffer_arg(),
+                    product.into_buffer_arg(),
+                    layout.sizes(pass),
+                    plan.of_ends(CHUNK, false, true),
+                    [f, fb, fc],
+                );
+            }
+        });
+        let (flows, returning) = if plan.two_way() {
+            reverse_way(&arguments, &grad_y, &saved, layout, pass)
+        } else {
+            (empty(like, [MAX_STATE_VECTOR], saved.dtype), empty(like, [1], DType::F32))
+        };
+        let [rest_u, rest_delta, rest_z] = rests.clone().map(CubeTensor::into_buffer_arg);
+        let [b, c, a, d, bias] = parts.clone().map(CubeTensor::into_buffer_arg);
+        // SAFETY: as above.
+        unsafe {
+            scan_backward::launch_unchecked(
+                client,
+                layout.cubes(),
+                layout.units(),
+                plan.state_vector_width(),
+                arguments.launch(),
+                rows_launch(&grad_y),
+                saved.clone().into_buffer_arg(),
+                carry.into_buffer_arg(),
+                flows.into_buffer_arg(),
+                returning.into_buffer_arg(),
+                TokenGradTensorsLaunch::new(
+                    grad_u.clone().into_buffer_arg(),
+                    grad_delta.clone().into_buffer_arg(),
+                    grad_z.clone().into_buffer_arg(),
+                    rest_u,
+                    rest_delta,
+                    rest_z,
+                ),
+                PartialSumsLaunch::new(b, c, a, d, bias),
+                layout.sizes(pass),
+                plan,
+                [f, fb, fc, elem(&saved)],
+            );
+        }
+    }
+    let projection = |of: &CubeTensor, constant: bool| {
+        let count = of.meta.shape().num_elements();
+        if constant {
+            (rows, count, true, [count.max(1); 2])
+        } else {
+            (layout.strips, count, false, [groups * d_state, of.meta.strides()[1]])
+        }
+    };
+    let dense = |count: usize| [count.max(1); 2];
+    // The table of an absent array is empty: no cube finds a column in it.
+    let width = |there: bool| if there { directions * d_inner } else { 0 };
+    let tables = [
+        projection(grad_b, spec.b_constant),
+        projection(grad_c, spec.c_constant),
+        (rows, per_state, true, dense(per_state)),
+        (rows, width(spec.has_d), false, dense(width(spec.has_d))),
+        (rows, width(spec.has_delta_bias), false, dense(width(spec.has_delta_bias))),
+    ];
+    let mut tables = tables.into_iter();
+    let partial = parts.map(|parts| (parts, tables.next().expect("invariant: five tables")));
+    ScanPasses { grad_u, grad_delta, grad_z, partial }
+}
+
+/// Of the reverse way of a two-way method: the gradients that flow into the chunks, shaped as
+/// `saved`, and the states that come into the segments.
+fn reverse_way(
+    arguments: &ScanArguments<CubeBackend>,
+    grad_y: &CubeTensor,
+    saved: &CubeTensor,
+    layout: Layout,
+    pass: Pass,
+) -> (CubeTensor, CubeTensor) {
+    let like = &arguments.u;
+    let client = &like.client;
+    let [f, fb, fc] = [like, &arguments.b, &arguments.c].map(elem);
+    let plan = layout.plan(pass, Wanted::default());
+    let returning = carried_states(like, layout, pass, true, |carry, product| {
+        // SAFETY: every index is below the sizes that the buffers were allocated with, which
+        // `selective_scan` checked against the arguments' shapes.
+        unsafe {
+            segment_ends::launch_unchecked(
+                client,
+                layout.cubes_of_ends(),
+                layout.units(),
+                arguments.launch(),
+                carry.into_buffer_arg(),
+                product.into_buffer_arg(),
+                layout.sizes(pass),
+                plan.of_ends(4 * CHUNK, true, true),
+                [f, fb, fc],
+            );
+        }
+    });
+    let carry = carried_states(like, layout, pass, false, |carry, product| {
+        // SAFETY: as above.
+        unsafe {
+            segment_outflows::launch_unchecked(
+                client,
+                layout.cubes_of_ends(),
+                layout.units(),
+                arguments.launch(),
+                rows_launch(grad_y),
+                carry.into_buffer_arg(),
+                product.into_buffer_arg(),
+                layout.sizes(pass),
+                plan.of_ends(CHUNK, true, false),
+                [f, fb, fc],
+            );
+        }
+    });
+    let flows = empty(like, saved.meta.shape().clone(), saved.dtype);
+    // SAFETY: as above.
+    unsafe {
+        save_flows::launch_unchecked(
+            client,
+            layout.cubes(),
+            layout.units(),
+            plan.state_vector_width(),
+            arguments.launch(),
+            rows_launch(grad_y),
+            carry.into_buffer_arg(),
+            flows.clone().into_buffer_arg(),
+            layout.sizes(pass),
+            ScanPlan { tile: 4 * CHUNK, ..plan },
+            [f, fb, fc, elem(saved)],
+        );
+    }
+    (flows, returning)
+}
+
+/// The zero that stands for an absent input has a gradient of zero.
+fn zeros_like(of: &CubeTensor) -> CubeTensor {
+    let dtype = of.dtype.into();
+    CubeBackend::float_zeros(of.meta.shape().clone(), &of.device, dtype)
+}
+
+/// A buffer for the low bits of sums that one pass leaves for the next, shaped like `of`.
+fn rest_of(of: &CubeTensor, passes: usize) -> CubeTensor {
+    let split = passes > 1 && of.dtype != DType::F32;
+    let count = if split { of.meta.shape().num_elements() } else { 1 };
+    empty(of, [count], of.dtype)
+}

@@ -1,0 +1,268 @@
+//! The adjoint of the scan on one strip of channels.
+//!
+//! With `g[t] = c[t]·dy[t] + a_bar[t+1]·g[t+1]` the gradient of the loss in `h[t]`, every input's
+//! gradient is local: `dc += h·dy`, `d(a_bar) = g·h[t-1]`, `d(b_bar) = g·b·u`, and so on. The
+//! states are recomputed a chunk at a time, from the last chunk to the first.
+
+use strum::VariantArray;
+
+use super::block::{Block, untranspose};
+use super::inputs::{CHUNK, ScanInputs, Strip};
+use crate::discretization::{Discretization, PerMethod, Series, linearize_at, per_method};
+use vim_kernels_core::native::lanes::{LANES, Lanes};
+use vim_kernels_core::native::{Kernel, widest};
+
+/// A strip's part of the gradients.
+pub(super) struct StripGrads {
+    /// `[L, channels]`.
+    pub(super) u: Vec<f32>,
+    /// `[L, channels]`.
+    pub(super) delta: Vec<f32>,
+    /// `[L, channels]`, empty without z.
+    pub(super) z: Vec<f32>,
+    /// `[channels, N]`.
+    pub(super) a: Vec<f32>,
+    /// `[L, N]`, or `[channels, N]` where B is constant.
+    pub(super) b: Vec<f32>,
+    /// As `b`.
+    pub(super) c: Vec<f32>,
+    /// `[channels]`.
+    pub(super) d: Vec<f32>,
+    /// `[channels]`.
+    pub(super) delta_bias: Vec<f32>,
+}
+
+/// Gradients of the strip from `grad_y`, with the states that the forward pass saved.
+pub(super) fn backward_strip(
+    inputs: ScanInputs<'_>,
+    batch: usize,
+    strip: Strip,
+    grad_y: &[f32],
+    chunk_states: &[f32],
+) -> StripGrads {
+    let job = Job { inputs, batch, strip, grad_y, chunk_states };
+    per_method(inputs.spec.options.method, inputs.spec.options.series, job)
+}
+
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    inputs: ScanInputs<'a>,
+    batch: usize,
+    strip: Strip,
+    grad_y: &'a [f32],
+    chunk_states: &'a [f32],
+}
+
+struct Specialized<'a, const METHOD: usize, const SERIES: usize>(Job<'a>);
+
+impl PerMethod for Job<'_> {
+    type Output = StripGrads;
+
+    fn run<const METHOD: usize, const SERIES: usize>(self) -> StripGrads {
+        widest(Specialized::<METHOD, SERIES>(self))
+    }
+}
+
+/// Sums to which a block of sixteen channels adds.
+struct Sums<const FMA: bool> {
+    /// `[L]`: gradients of u and of delta after softplus.
+    u: Vec<Lanes<FMA>>,
+    delta: Vec<Lanes<FMA>>,
+    /// `[L]`: gradient of the scan's own output.
+    y: Vec<Lanes<FMA>>,
+    /// `[L]`: the slope of the gate, times the gradient of its product; used with z.
+    gate: Vec<Lanes<FMA>>,
+    /// `[N]`.
+    a: Vec<Lanes<FMA>>,
+    /// `[L, N]` over all blocks of the strip, or `[N]` of this block where constant.
+    b: Vec<Lanes<FMA>>,
+    c: Vec<Lanes<FMA>>,
+}
+
+impl<const METHOD: usize, const SERIES: usize> Kernel for Specialized<'_, METHOD, SERIES> {
+    type Output = StripGrads;
+
+    #[inline(always)]
+    fn run<const FMA: bool>(self) -> StripGrads {
+        let Job { inputs, batch, strip, grad_y, .. } = self.0;
+        let (sizes, spec, channels) = (inputs.sizes, inputs.spec, strip.channels);
+        let mut out = StripGrads {
+            u: vec![0.0; sizes.len * channels],
+            delta: vec![0.0; sizes.len * channels],
+            z: vec![0.0; if inputs.z.is_some() { sizes.len * channels } else { 0 }],
+            a: vec![0.0; channels * sizes.d_state],
+            b: vec![0.0; if spec.b_constant { channels } else { sizes.len } * sizes.d_state],
+            c: vec![0.0; if spec.c_constant { channels } else { sizes.len } * sizes.d_state],
+            d: vec![0.0; channels],
+            delta_bias: vec![0.0; channels],
+        };
+        let rows = |constant: bool| if constant { 1 } else { sizes.len } * sizes.d_state;
+        let tokens = vec![Lanes::ZERO; sizes.len];
+        let mut sums = Sums::<FMA> {
+            u: tokens.clone(),
+            delta: tokens.clone(),
+            y: tokens.clone(),
+            gate: tokens,
+            a: vec![Lanes::ZERO; sizes.d_state],
+            b: vec![Lanes::ZERO; rows(spec.b_constant)],
+            c: vec![Lanes::ZERO; rows(spec.c_constant)],
+        };
+        let mut block = Block::<FMA>::new(inputs);
+        for (index, (first, width)) in strip.blocks().enumerate() {
+            block.load(inputs, batch, first, width);
+            for token in 0..sizes.len {
+                let grad = inputs.columns::<FMA>(grad_y, batch, token, first, width);
+                sums.y[token] = grad;
+                if let Some(z) = inputs.z {
+                    let z = inputs.columns::<FMA>(z, batch, token, first, width);
+                    let [gate, slope] = z.silu_and_slope();
+                    sums.y[token] = grad * gate;
+                    sums.gate[token] = grad * slope;
+                }
+                sums.u[token] = Lanes::ZERO;
+                sums.delta[token] = Lanes::ZERO;
+            }
+            sums.a.fill(Lanes::ZERO);
+            if spec.b_constant {
+                sums.b.fill(Lanes::ZERO);
+            }
+            if spec.c_constant {
+                sums.c.fill(Lanes::ZERO);
+            }
+            for sweep in 0..spec.sweeps() {
+                self.sweep(&mut block, &mut sums, index, sweep);
+            }
+
+            let (mut d, mut delta_bias) = (Lanes::ZERO, Lanes::ZERO);
+            for token in 0..sizes.len {
+                let at = token * channels + first - strip.first;
+                let (u, grad_y_scan) = (block.u[token], sums.y[token]);
+                if inputs.z.is_some() {
+                    let y = block.d.fma(u, block.y[token]);
+                    (sums.gate[token] * y).store(&mut out.z[at..at + width]);
+                }
+                let grad_delta = sums.delta[token] * block.delta_slope[token];
+                grad_delta.store(&mut out.delta[at..at + width]);
+                block.d.fma(grad_y_scan, sums.u[token]).store(&mut out.u[at..at + width]);
+                d = grad_y_scan.fma(u, d);
+                delta_bias += grad_delta;
+            }
+            let block_at = first - strip.first;
+            d.store(&mut out.d[block_at..block_at + width]);
+            delta_bias.store(&mut out.delta_bias[block_at..block_at + width]);
+            let states = block_at * sizes.d_state;
+            untranspose(&sums.a, &mut out.a[states..]);
+            if spec.b_constant {
+                untranspose(&sums.b, &mut out.b[states..]);
+            }
+            if spec.c_constant {
+                untranspose(&sums.c, &mut out.c[states..]);
+            }
+        }
+        if !spec.b_constant {
+            reduce(&sums.b, &mut out.b);
+        }
+        if !spec.c_constant {
+            reduce(&sums.c, &mut out.c);
+        }
+        out
+    }
+}
+
+/// The sum of each vector's lanes.
+fn reduce<const FMA: bool>(from: &[Lanes<FMA>], to: &mut [f32]) {
+    for (from, to) in from.iter().zip(to) {
+        *to = from.sum();
+    }
+}
+
+impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
+    /// One sweep over the tokens, backwards: chunk by chunk from the last.
+    #[inline(always)]
+    fn sweep<const FMA: bool>(
+        &self,
+        block: &mut Block<FMA>,
+        sums: &mut Sums<FMA>,
+        index: usize,
+        sweep: usize,
+    ) {
+        let Job { inputs, batch, strip, chunk_states, .. } = self.0;
+        let (sizes, spec) = (inputs.sizes, inputs.spec);
+        let d_state = sizes.d_state;
+        let chunks = sizes.len.div_ceil(CHUNK);
+        let mut g = vec![Lanes::ZERO; d_state];
+        // The states before each token of a chunk, and after its last.
+        let mut history = vec![Lanes::ZERO; (CHUNK + 1) * d_state];
+        let mut decays = vec![Lanes::ZERO; CHUNK * d_state];
+        for chunk in (0..chunks).rev() {
+            let saved = ((index * spec.sweeps() + sweep) * chunks + chunk) * d_state * LANES;
+            for (n, h) in history[..d_state].iter_mut().enumerate() {
+                *h = Lanes::load(&chunk_states[saved + n * LANES..saved + (n + 1) * LANES]);
+            }
+            let steps = chunk * CHUNK..((chunk + 1) * CHUNK).min(sizes.len);
+            for (i, step) in steps.clone().enumerate() {
+                history.copy_within(i * d_state..(i + 1) * d_state, (i + 1) * d_state);
+                let token = spec.token(sizes.len, step, sweep);
+                let h = &mut history[(i + 1) * d_state..(i + 2) * d_state];
+                let row = &mut decays[i * d_state..(i + 1) * d_state];
+                let y = block.step::<METHOD, SERIES>(inputs, batch, strip, token, h, row);
+                block.y[token] += y;
+            }
+            for (i, step) in steps.enumerate().rev() {
+                let token = spec.token(sizes.len, step, sweep);
+                let states = &history[i * d_state..(i + 2) * d_state];
+                let row = &decays[i * d_state..(i + 1) * d_state];
+                self.pull(block, sums, token, states, row, &mut g);
+            }
+        }
+    }
+
+    /// One token of the adjoint: `states` holds h before and after it, `decays` its `a_bar`.
+    #[inline(always)]
+    fn pull<const FMA: bool>(
+        &self,
+        block: &Block<FMA>,
+        sums: &mut Sums<FMA>,
+        token: usize,
+        states: &[Lanes<FMA>],
+        decays: &[Lanes<FMA>],
+        g: &mut [Lanes<FMA>],
+    ) {
+        let Job { inputs, batch, strip, .. } = self.0;
+        let spec = inputs.spec;
+        let d_state = inputs.sizes.d_state;
+        let method = const { Discretization::VARIANTS[METHOD] };
+        let series = const { Series::VARIANTS[SERIES] };
+        let (delta, u) = (block.delta[token], block.u[token]);
+        let dy = sums.y[token] * Lanes::splat(spec.sweep_weight());
+        let [b, c] = block.projections(inputs, batch, token, strip);
+        let b_row = if spec.b_constant { 0 } else { token * d_state };
+        let c_row = if spec.c_constant { 0 } else { token * d_state };
+        // Slices of one length, so that no index needs a check.
+        let (before, after) = states.split_at(d_state);
+        let (g, a) = (&mut g[..d_state], &block.a[..d_state]);
+        let (before, after) = (&before[..d_state], &after[..d_state]);
+        let decays = &decays[..d_state];
+        let grad_a = &mut sums.a[..d_state];
+        let grad_b = &mut sums.b[b_row..][..d_state];
+        let grad_c = &mut sums.c[c_row..][..d_state];
+        let (mut grad_u, mut grad_delta) = (Lanes::ZERO, Lanes::ZERO);
+        for n in 0..d_state {
+            let (b, c) = (b.at(n), c.at(n));
+            let step = linearize_at(method, series, delta, a[n], decays[n]);
+            let grad_h = c.fma(dy, g[n]);
+            grad_c[n] = dy.fma(after[n], grad_c[n]);
+            let grad_drive = grad_h * step.value.b_bar;
+            grad_b[n] = grad_drive.fma(u, grad_b[n]);
+            grad_u = grad_drive.fma(b, grad_u);
+            let grad_a_bar = grad_h * before[n];
+            let grad_b_bar = grad_h * (b * u);
+            grad_delta =
+                grad_a_bar.fma(step.d_delta.a_bar, grad_b_bar.fma(step.d_delta.b_bar, grad_delta));
+            grad_a[n] = grad_a_bar.fma(step.d_a.a_bar, grad_b_bar.fma(step.d_a.b_bar, grad_a[n]));
+            g[n] = grad_h * step.value.a_bar;
+        }
+        sums.u[token] += grad_u;
+        sums.delta[token] += grad_delta;
+    }
+}
