@@ -1,6 +1,6 @@
 //! Which polynomials stand for the φ functions near 0, and how near.
 
-use super::FactoredMethod;
+use super::Form;
 
 /// Bounds and degrees.
 #[derive(Clone, Copy)]
@@ -26,7 +26,7 @@ const COARSE: Fit = Fit { near: 0.15, degree: 2, slopes: 0.36, top: 2 };
 /// The same for φₖ alone.
 const COARSE_ALONE: Fit = Fit { near: 0.05, degree: 1, ..COARSE };
 
-impl FactoredMethod {
+impl Form {
     pub(super) fn fit(self) -> Fit {
         match (self.coarse, self.phi_k()) {
             (false, _) => FINE,

@@ -16,7 +16,7 @@ mod slopes;
 mod tests;
 
 use super::phi::{fitted_phi, inverse_factorial};
-use super::{Decay, Discretization, Form, Gain, Series};
+use super::{Decay, Form, Gain, Series};
 use vim_kernels_core::{Real, Term};
 
 /// ln 2.
@@ -29,7 +29,7 @@ const SMALLEST_RATE: f64 = 1e-12;
 type Table = Vec<[f64; 5]>;
 
 /// A coefficient: per token, per (token, state), or per (token, state) with
-/// [`FactoredMethod::token_factor`] divided out.
+/// [`Form::token_factor`] divided out.
 #[derive(Clone)]
 pub(crate) enum Coefficient<T> {
     PerToken(T),
@@ -41,15 +41,6 @@ pub(crate) enum Coefficient<T> {
 pub(crate) struct FactoredCoefficients<T> {
     pub(crate) a_bar: T,
     pub(crate) b_bar: Coefficient<T>,
-}
-
-/// A method in factored form.
-#[derive(Clone, Copy)]
-pub(crate) struct FactoredMethod {
-    form: Form,
-    series: Series,
-    /// Whether results are of 16 bits, so that coefficients may err by 4e-4.
-    coarse: bool,
 }
 
 /// Terms of a token.
@@ -66,16 +57,7 @@ pub(crate) struct TokenTerms<T> {
     powers: [Term<T>; 5],
 }
 
-impl FactoredMethod {
-    pub(crate) fn new(method: Discretization, series: Series) -> Self {
-        Self { form: method.form(), series, coarse: false }
-    }
-
-    /// The method for results of 16 bits, if `coarse`.
-    pub(crate) fn coarse(self, coarse: bool) -> Self {
-        Self { coarse, ..self }
-    }
-
+impl Form {
     /// Whether no φ function is evaluated exactly.
     pub(crate) fn evaluates_no_phi(self) -> bool {
         self.highest() == 0
@@ -89,7 +71,7 @@ impl FactoredMethod {
     /// Whether the decay over several tokens depends only on the sum of their deltas:
     /// `e^(a·Σdelta)`.
     pub(crate) fn decays_by_sum(self) -> bool {
-        self.form.decay == Decay::Exponential
+        self.decay == Decay::Exponential
     }
 
     /// The decay over tokens whose deltas sum to `total`, where [`Self::decays_by_sum`].
@@ -194,7 +176,7 @@ impl FactoredMethod {
         state: &[T],
     ) -> FactoredCoefficients<T> {
         let v = token.scaled.clone() * state[0].clone();
-        let (a_bar, exp, inverse) = self.decay(token, state, &v);
+        let (a_bar, exp, inverse) = self.decay_at(token, state, &v);
         let far = match state {
             [_, k1] => Some(exp * k1.clone() - k1.clone()),
             [_, k1, k2] => Some(exp * k1.clone() + (v.clone() * k2.clone() - k1.clone())),
@@ -234,8 +216,8 @@ impl FactoredMethod {
     }
 
     /// `a_bar`, eˣ and `1/(1 − x/2)`, the last where it is used.
-    fn decay<T: Real>(self, token: &TokenTerms<T>, state: &[T], v: &T) -> (T, T, Option<T>) {
-        match self.form.decay {
+    fn decay_at<T: Real>(self, token: &TokenTerms<T>, state: &[T], v: &T) -> (T, T, Option<T>) {
+        match self.decay {
             Decay::Exponential => {
                 let exp = v.clone().exp2();
                 (exp.clone(), exp, self.inverse(token, state))
@@ -251,7 +233,7 @@ impl FactoredMethod {
     }
 
     fn inverse<T: Real>(self, token: &TokenTerms<T>, state: &[T]) -> Option<T> {
-        let used = self.form.decay == Decay::Cayley || self.cayley() != [0.0; 5];
+        let used = self.decay == Decay::Cayley || self.cayley() != [0.0; 5];
         used.then(|| (token.half.clone() * state[0].clone()).offset(1.0).recip())
     }
 
@@ -309,7 +291,7 @@ impl FactoredMethod {
     /// Weights of the φ functions that are evaluated exactly.
     fn weights(self) -> [f64; 3] {
         let mut weights = [0.0; 3];
-        for gain in self.form.gains {
+        for gain in self.gains {
             if let (Gain::Phi { k, weight, .. }, Series::Exact) = (gain, self.series) {
                 // `deltaᵏ·φₖ`: a gain of φₖ is the k-th gain in every form.
                 weights[k - 1] += weight;
@@ -332,7 +314,7 @@ impl FactoredMethod {
             }
             table[j][p] += value;
         };
-        for (place, gain) in self.form.gains.into_iter().enumerate() {
+        for (place, gain) in self.gains.into_iter().enumerate() {
             let p = place + 1;
             match (gain, self.series) {
                 (Gain::Constant(value), _) => {
@@ -355,7 +337,7 @@ impl FactoredMethod {
     /// Weights of `delta^p/(1 − x/2)`.
     fn cayley(self) -> [f64; 5] {
         let mut weights = [0.0; 5];
-        for (place, gain) in self.form.gains.into_iter().enumerate() {
+        for (place, gain) in self.gains.into_iter().enumerate() {
             if gain == Gain::Cayley {
                 weights[place + 1] = 1.0;
             }

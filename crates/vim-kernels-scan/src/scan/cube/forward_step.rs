@@ -1,7 +1,7 @@
 //! One token of a scan for one channel: what runs for every (token, channel, state).
 //!
 //! Written as ordinary Rust over [`Traced`] numbers, so that the method's formulas come from
-//! [`crate::discretization`] by way of [`FactoredMethod`].
+//! [`crate::discretization`], [factored](crate::discretization::factored).
 
 use cubecl::ir::Scope;
 use cubecl::prelude::*;
@@ -9,10 +9,8 @@ use cubecl::prelude::*;
 use super::coords::{UnitCoords, state_weight};
 use super::layout::ScanPlan;
 use super::reading::{of_channels, places};
-use crate::discretization::LEAST_RATE;
-use crate::discretization::factored::{
-    Coefficient, FactoredCoefficients, FactoredMethod, TokenTerms,
-};
+use crate::discretization::factored::{Coefficient, FactoredCoefficients, TokenTerms};
+use crate::discretization::{Form, LEAST_RATE};
 use vim_kernels_core::{Real, Term, Traced, exp2, reciprocal};
 
 #[cube]
@@ -189,15 +187,15 @@ impl ProjectionsExpand {
 
 /// The input of the states at a token: factors per token are multiplied by u once, for all states.
 struct Drive<'a> {
-    factored: FactoredMethod,
+    form: Form,
     u: Traced<'a>,
     once: Option<Traced<'a>>,
     terms: Option<Vec<Term<Traced<'a>>>>,
 }
 
 impl<'a> Drive<'a> {
-    fn new(factored: FactoredMethod, u: Traced<'a>) -> Self {
-        Self { factored, u, once: None, terms: None }
+    fn new(form: Form, u: Traced<'a>) -> Self {
+        Self { form, u, once: None, terms: None }
     }
 
     /// `a_bar·h + b_bar·b·u`.
@@ -209,18 +207,18 @@ impl<'a> Drive<'a> {
         h: Traced<'a>,
         b: Traced<'a>,
     ) -> Traced<'a> {
-        let Self { factored, u, once, terms } = self;
+        let Self { form, u, once, terms } = self;
         let drive = match step.b_bar.clone() {
             Coefficient::PerToken(b_bar) => {
                 once.get_or_insert_with(|| b_bar * u.clone()).clone() * b
             }
             Coefficient::PerState(b_bar) => b_bar * (u.clone() * b),
-            Coefficient::Factored(_) if factored.is_polynomial_in_x() => {
-                let terms = terms.get_or_insert_with(|| factored.drive(token, u));
-                factored.driven(terms, token, state) * b
+            Coefficient::Factored(_) if form.is_polynomial_in_x() => {
+                let terms = terms.get_or_insert_with(|| form.drive(token, u));
+                form.driven(terms, token, state) * b
             }
             Coefficient::Factored(gain) => {
-                let once = once.get_or_insert_with(|| factored.token_factor(token) * u.clone());
+                let once = once.get_or_insert_with(|| form.token_factor(token) * u.clone());
                 gain * (once.clone() * b)
             }
         };
@@ -251,8 +249,8 @@ pub(crate) fn store_state_terms(
 ) {
     intrinsic!(|scope| {
         let a = Traced::new(scope, plan.ptx, a).at_least(f64::from(LEAST_RATE));
-        let factored = plan.factored();
-        let saved = if backward { factored.backward_state(a) } else { factored.state(a) };
+        let form = plan.form();
+        let saved = if backward { form.backward_state(a) } else { form.state(a) };
         let len = saved.len();
         for (i, value) in saved.into_iter().enumerate() {
             set::expand(scope, rates, index * len + i, value.value());
@@ -286,21 +284,21 @@ pub(super) fn step_states<'a>(
     plan: ScanPlan,
     mut then: impl FnMut([usize; 3], Traced<'a>, Traced<'a>),
 ) {
-    let factored = plan.factored();
+    let form = plan.form();
     let channels = if backward { plan.channels() } else { 1 };
     let [deltas, us] = [delta, u].map(|value| of_channels(scope, value, channels));
     let mut tokens: Vec<_> = deltas
         .into_iter()
         .zip(us)
-        .map(|(delta, u)| (factored.token(delta), Drive::new(factored, u)))
+        .map(|(delta, u)| (form.token(delta), Drive::new(form, u)))
         .collect();
     for [channel, place, n] in places(plan.states, channels) {
         let (token, drive) = &mut tokens[channel];
         let state = state_terms(scope, rates, n, plan.state_terms_len(backward), plan);
         let step = if backward {
-            factored.recompute_forward(token, &state)
+            form.recompute_forward(token, &state)
         } else {
-            factored.forward(token, &state)
+            form.forward(token, &state)
         };
         let b = projections.b(scope, at, place, plan);
         let before = Traced::new(scope, plan.ptx, get::expand(scope, h, n));

@@ -7,7 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::coords::SizesLaunch;
-use crate::discretization::factored::FactoredMethod;
+use crate::discretization::Form;
 use crate::scan::watch::is_watched;
 use crate::scan::{ScanArguments, ScanSpec};
 use vim_kernels_core::cube::{has_planes, has_ptx};
@@ -87,9 +87,8 @@ pub(crate) struct ScanPlan {
 
 impl ScanPlan {
     /// The method's coefficients.
-    pub(crate) fn factored(self) -> FactoredMethod {
-        let (options, coarse) = (self.spec.options, self.split && self.spec.compact_states);
-        FactoredMethod::new(options.method, options.series).coarse(coarse)
+    pub(crate) fn form(self) -> Form {
+        Form { coarse: self.split && self.spec.compact_states, ..self.spec.form() }
     }
 
     /// Whether the outputs of two sweeps are averaged.
@@ -132,7 +131,7 @@ impl ScanPlan {
     /// Whether the method leaves registers to read ahead and to overlap two tokens, as those that
     /// evaluate φ functions do not. (Above 168, two cubes of 128 units run at once, not three.)
     pub(crate) fn has_spare_registers(self) -> bool {
-        self.factored().evaluates_no_phi()
+        self.form().evaluates_no_phi()
     }
 
     /// Whether a unit of the backward scan has half of the states of
@@ -146,7 +145,7 @@ impl ScanPlan {
     /// and prepares it before its states: where there is room, and registers. Methods whose
     /// coefficients are polynomials or φ functions of x lose by it.
     pub(crate) fn tiles_tokens(self) -> bool {
-        let few_terms = self.factored().b_bar_is_per_token() || self.factored().is_bilinear();
+        let few_terms = self.form().b_bar_is_per_token() || self.form().is_bilinear();
         self.aligned && self.split && self.pairs_channels() && few_terms
     }
 
@@ -172,8 +171,8 @@ impl ScanPlan {
 
     /// Registers per state for the terms of a scan.
     pub(crate) fn state_terms_len(self, backward: bool) -> usize {
-        let factored = self.factored();
-        if backward { factored.backward_state_len() } else { factored.state_len() }
+        let form = self.form();
+        if backward { form.backward_state_len() } else { form.state_len() }
     }
 
     /// Elements of B or C that a unit copies for a tile.
@@ -190,7 +189,7 @@ impl ScanPlan {
 
     /// Tokens that the backward loop loads ahead of their use.
     pub(crate) fn read_ahead(self) -> usize {
-        if self.factored().b_bar_is_per_token() { 2 } else { 1 }
+        if self.form().b_bar_is_per_token() { 2 } else { 1 }
     }
 
     /// Tokens per iteration of the backward loop; [`Self::read_ahead`] divides it.
@@ -274,8 +273,7 @@ impl Layout {
             let steps = CHUNK * units * size_of::<f32>();
             saved + sums + rows + steps <= hardware.max_shared_memory_size
         };
-        let factored = FactoredMethod::new(spec.options.method, spec.options.series);
-        let heavy = !backward && !factored.evaluates_no_phi();
+        let heavy = !backward && !spec.form().evaluates_no_phi();
         let most = [if heavy { WIDEST } else { WIDE }, WIDE, 64]
             .into_iter()
             .find(|&units| {
