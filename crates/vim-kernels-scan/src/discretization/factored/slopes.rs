@@ -22,12 +22,11 @@
 //! So the only state term is a, and the token terms are delta and deltaᵏ. At v = 0 the closed form
 //! is NaN, but the polynomial is selected.
 
-use super::fit::Fit;
 use super::{
-    Coefficient, FactoredCoefficients, SMALLEST_RATE, Table, TokenTerms, UNIT, polynomial, total,
-    weighted,
+    Coefficient, FactoredCoefficients, Fit, SMALLEST_RATE, Table, TokenTerms, UNIT, fitted_phi,
+    polynomial, total, weighted,
 };
-use crate::discretization::phi::{fitted_phi, inverse_factorial};
+use crate::discretization::phi::inverse_factorial;
 use crate::discretization::{Decay, Form, Gain};
 use vim_kernels_core::{Real, Term};
 
