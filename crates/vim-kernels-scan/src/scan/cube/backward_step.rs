@@ -68,13 +68,13 @@ struct Channel<'a> {
 }
 
 impl<'a> Channel<'a> {
-    fn new(form: Form, [u, delta, dy]: [Traced<'a>; 3]) -> Self {
-        let token = form.backward_token(delta.clone());
-        let token_factor = form.token_factor(&token);
+    fn new(factored: Form, [u, delta, dy]: [Traced<'a>; 3]) -> Self {
+        let token = factored.backward_token(delta.clone());
+        let token_factor = factored.token_factor(&token);
         let stepped_u = u.clone() * token_factor.clone();
         Self {
             half_delta: delta.clone().scale(0.5),
-            by_factors: form.factors().map(|factor| stepped_u.clone().scale(factor)),
+            by_factors: factored.factors().map(|factor| stepped_u.clone().scale(factor)),
             by_token: None,
             y: Sum::new(),
             du: Sum::new(),
@@ -94,7 +94,7 @@ impl<'a> Channel<'a> {
         let [us, deltas, dys] = inputs
             .map(|value| of_channels(scope, Traced::new(scope, plan.ptx, value), plan.channels()));
         let inputs = us.into_iter().zip(deltas).zip(dys);
-        inputs.map(|((u, delta), dy)| Self::new(plan.form(), [u, delta, dy])).collect()
+        inputs.map(|((u, delta), dy)| Self::new(plan.factored(), [u, delta, dy])).collect()
     }
 
     /// The token's gradients in the unit's own channel, to which the adjacent unit adds its sums.
@@ -104,7 +104,7 @@ impl<'a> Channel<'a> {
         zero: &Traced<'a>,
         plan: ScanPlan,
     ) -> TokenGradsExpand {
-        let form = plan.form();
+        let factored = plan.factored();
         let mut channels = channels.into_iter();
         let mut own = channels.next().expect("invariant: a unit has a channel");
         if let Some(Self { y, du, ddelta, driven, .. }) = channels.next() {
@@ -121,11 +121,11 @@ impl<'a> Channel<'a> {
         if let Some([_, d_delta, b_bar]) = by_token {
             du.add(driven.clone() * b_bar);
             ddelta.add(driven * u * d_delta);
-        } else if form.goes_via_x() {
-            let driven = driven.scale(form.factors()[0]);
+        } else if factored.goes_via_x() {
+            let driven = driven.scale(factored.factors()[0]);
             du.add(driven.clone() * token_factor);
-            ddelta.add(driven * u * form.token_factor_slope(&token));
-        } else if form.is_bilinear() {
+            ddelta.add(driven * u * factored.token_factor_slope(&token));
+        } else if factored.is_bilinear() {
             du.add(driven * token_factor);
         }
         TokenGradsExpand {
@@ -217,10 +217,10 @@ struct Through<'a> {
 }
 
 /// Through the Cayley transform.
-fn by_cayley<'a>(form: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
+fn by_cayley<'a>(factored: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
     let StateAt { terms, before, b, dh, driven_by, reverse, da } = state;
     let a = terms[0].clone();
-    let r = form.backward_bilinear(&channel.token, &terms);
+    let r = factored.backward_bilinear(&channel.token, &terms);
     let a_bar = r.clone().scale(2.0).offset(-1.0);
     let drive = r.clone() * channel.stepped_u.clone();
     let once = driven_by * r.clone();
@@ -244,10 +244,10 @@ fn by_cayley<'a>(form: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> T
 }
 
 /// Through x, where `b_bar` is a function of x up to the token's factor.
-fn via_x<'a>(form: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
+fn via_x<'a>(factored: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
     let StateAt { terms, before, b, dh, driven_by, reverse, da } = state;
     let a = terms[0].clone();
-    let step = form.backward_via_x(&channel.token, &terms);
+    let step = factored.backward_via_x(&channel.token, &terms);
     let drive = step.gain.clone() * channel.by_factors[0].clone();
     let into_b = driven_by.clone() * b.clone();
     let gained = driven_by * step.gain;
@@ -265,10 +265,10 @@ fn via_x<'a>(form: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Throu
 }
 
 /// Through the decay and the gains of any method.
-fn by_slopes<'a>(form: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
+fn by_slopes<'a>(factored: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
     let StateAt { terms, before, b, dh, driven_by, reverse, da } = state;
     let a = terms[0].clone();
-    let step = form.backward(&channel.token, &terms);
+    let step = factored.backward(&channel.token, &terms);
     let into_b = driven_by.clone() * b;
     let a_bar = step.a_bar;
     let flow = a_bar.clone() * dh.clone();
@@ -299,13 +299,13 @@ fn by_slopes<'a>(form: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> T
 }
 
 /// Through the coefficients, by the shortest of the ways that the method has.
-fn through<'a>(form: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
-    if form.is_bilinear() {
-        by_cayley(form, channel, state)
-    } else if form.goes_via_x() {
-        via_x(form, channel, state)
+fn through<'a>(factored: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
+    if factored.is_bilinear() {
+        by_cayley(factored, channel, state)
+    } else if factored.goes_via_x() {
+        via_x(factored, channel, state)
     } else {
-        by_slopes(form, channel, state)
+        by_slopes(factored, channel, state)
     }
 }
 
@@ -343,14 +343,14 @@ pub(crate) fn backward_step<W: Size>(
 ) -> TokenGrads {
     intrinsic!(|scope| {
         let number = |value| Traced::new(scope, plan.ptx, value);
-        let form = plan.form();
+        let factored = plan.factored();
         let zero = number(dy).constant(0.0);
         let mut channels = Channel::all(scope, [u, delta, dy], plan);
         let width = plan.shared_vector_width();
         let mut groups = vec![None; plan.saved_vectors()];
         for [i, place, n] in places(plan.states, plan.channels()) {
             let channel = &mut channels[i];
-            let terms = state_terms(scope, rates, n, form.backward_state_len(), plan);
+            let terms = state_terms(scope, rates, n, factored.backward_state_len(), plan);
             let (vector, flows) = *groups[n / width].get_or_insert_with(|| {
                 let load = |group| {
                     let at = saved_index::expand(scope, j, group, plan);
@@ -378,7 +378,7 @@ pub(crate) fn backward_step<W: Size>(
             let da = number(get::expand(scope, &adjoint.a, n));
             let (again, drives, h_before) = (reverse.clone(), b.clone(), before.clone());
             let state = StateAt { terms, before, b, dh, driven_by, reverse, da };
-            let Through { flow, mut db, da, a_bar, drive } = through(form, channel, state);
+            let Through { flow, mut db, da, a_bar, drive } = through(factored, channel, state);
             if adds_b {
                 db = number(get::expand(scope, &adjoint.b, place)) + db;
             }

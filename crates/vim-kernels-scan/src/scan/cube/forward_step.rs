@@ -199,15 +199,15 @@ impl ProjectionsExpand {
 
 /// The input of the states at a token: factors per token are multiplied by u once, for all states.
 struct Drive<'a> {
-    form: Form,
+    factored: Form,
     u: Traced<'a>,
     once: Option<Traced<'a>>,
     terms: Option<Vec<Term<Traced<'a>>>>,
 }
 
 impl<'a> Drive<'a> {
-    fn new(form: Form, u: Traced<'a>) -> Self {
-        Self { form, u, once: None, terms: None }
+    fn new(factored: Form, u: Traced<'a>) -> Self {
+        Self { factored, u, once: None, terms: None }
     }
 
     /// `a_bar·h + b_bar·b·u`.
@@ -219,18 +219,18 @@ impl<'a> Drive<'a> {
         h: Traced<'a>,
         b: Traced<'a>,
     ) -> Traced<'a> {
-        let Self { form, u, once, terms } = self;
+        let Self { factored, u, once, terms } = self;
         let drive = match step.b_bar.clone() {
             Coefficient::PerToken(b_bar) => {
                 once.get_or_insert_with(|| b_bar * u.clone()).clone() * b
             }
             Coefficient::PerState(b_bar) => b_bar * (u.clone() * b),
-            Coefficient::Factored(_) if form.is_polynomial_in_x() => {
-                let terms = terms.get_or_insert_with(|| form.drive(token, u));
-                form.driven(terms, token, state) * b
+            Coefficient::Factored(_) if factored.is_polynomial_in_x() => {
+                let terms = terms.get_or_insert_with(|| factored.drive(token, u));
+                factored.driven(terms, token, state) * b
             }
             Coefficient::Factored(gain) => {
-                let once = once.get_or_insert_with(|| form.token_factor(token) * u.clone());
+                let once = once.get_or_insert_with(|| factored.token_factor(token) * u.clone());
                 gain * (once.clone() * b)
             }
         };
@@ -261,8 +261,8 @@ pub(crate) fn store_state_terms(
 ) {
     intrinsic!(|scope| {
         let a = Traced::new(scope, plan.ptx, a).at_least(f64::from(LEAST_RATE));
-        let form = plan.form();
-        let saved = if backward { form.backward_state(a) } else { form.state(a) };
+        let factored = plan.factored();
+        let saved = if backward { factored.backward_state(a) } else { factored.state(a) };
         let len = saved.len();
         for (i, value) in saved.into_iter().enumerate() {
             set::expand(scope, rates, index * len + i, value.value());
@@ -296,21 +296,21 @@ pub(super) fn step_states<'a>(
     plan: ScanPlan,
     mut then: impl FnMut([usize; 3], Traced<'a>, Traced<'a>),
 ) {
-    let form = plan.form();
+    let factored = plan.factored();
     let channels = if backward { plan.channels() } else { 1 };
     let [deltas, us] = [delta, u].map(|value| of_channels(scope, value, channels));
     let mut tokens: Vec<_> = deltas
         .into_iter()
         .zip(us)
-        .map(|(delta, u)| (form.token(delta), Drive::new(form, u)))
+        .map(|(delta, u)| (factored.token(delta), Drive::new(factored, u)))
         .collect();
     for [channel, place, n] in places(plan.states, channels) {
         let (token, drive) = &mut tokens[channel];
         let state = state_terms(scope, rates, n, plan.state_terms_len(backward), plan);
         let step = if backward {
-            form.recompute_forward(token, &state)
+            factored.recompute_forward(token, &state)
         } else {
-            form.forward(token, &state)
+            factored.forward(token, &state)
         };
         let b = projections.b(scope, at, place, plan);
         let before = Traced::new(scope, plan.ptx, get::expand(scope, h, n));

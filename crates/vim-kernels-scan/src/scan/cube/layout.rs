@@ -87,7 +87,7 @@ pub(crate) struct ScanPlan {
 
 impl ScanPlan {
     /// The method's coefficients.
-    pub(crate) fn form(self) -> Form {
+    pub(crate) fn factored(self) -> Form {
         Form { coarse: self.split && self.spec.compact_states, ..self.spec.form() }
     }
 
@@ -131,7 +131,7 @@ impl ScanPlan {
     /// Whether the method leaves registers to read ahead and to overlap two tokens, as those that
     /// evaluate φ functions do not. (Above 168, two cubes of 128 units run at once, not three.)
     pub(crate) fn has_spare_registers(self) -> bool {
-        self.form().evaluates_no_phi()
+        self.factored().evaluates_no_phi()
     }
 
     /// Whether a unit of the backward scan has half of the states of
@@ -145,7 +145,7 @@ impl ScanPlan {
     /// and prepares it before its states: where there is room, and registers. Methods whose
     /// coefficients are polynomials or φ functions of x lose by it.
     pub(crate) fn tiles_tokens(self) -> bool {
-        let few_terms = self.form().b_bar_is_per_token() || self.form().is_bilinear();
+        let few_terms = self.factored().b_bar_is_per_token() || self.factored().is_bilinear();
         self.aligned && self.split && self.pairs_channels() && few_terms
     }
 
@@ -171,8 +171,8 @@ impl ScanPlan {
 
     /// Registers per state for the terms of a scan.
     pub(crate) fn state_terms_len(self, backward: bool) -> usize {
-        let form = self.form();
-        if backward { form.backward_state_len() } else { form.state_len() }
+        let factored = self.factored();
+        if backward { factored.backward_state_len() } else { factored.state_len() }
     }
 
     /// Elements of B or C that a unit copies for a tile.
@@ -189,7 +189,7 @@ impl ScanPlan {
 
     /// Tokens that the backward loop loads ahead of their use.
     pub(crate) fn read_ahead(self) -> usize {
-        if self.form().b_bar_is_per_token() { 2 } else { 1 }
+        if self.factored().b_bar_is_per_token() { 2 } else { 1 }
     }
 
     /// Tokens per iteration of the backward loop; [`Self::read_ahead`] divides it.

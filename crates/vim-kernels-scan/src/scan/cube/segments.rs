@@ -304,7 +304,7 @@ fn multiply_into<'a>(
     a_bar: Traced<'a>,
     plan: ScanPlan,
 ) {
-    if !plan.form().decays_by_sum() {
+    if !plan.factored().decays_by_sum() {
         let whole = Traced::new(scope, plan.ptx, get::expand(scope, product, n)) * a_bar;
         set::expand(scope, product, n, whole.value());
     }
@@ -320,12 +320,12 @@ pub(crate) fn decay_over(
     #[comptime] plan: ScanPlan,
 ) {
     intrinsic!(|scope| {
-        let form = plan.form();
-        if form.decays_by_sum() {
+        let factored = plan.factored();
+        if factored.decays_by_sum() {
             let total = Traced::new(scope, plan.ptx, total);
             for n in 0..plan.states {
-                let state = state_terms(scope, rates, n, form.state_len(), plan);
-                let whole = form.decay_over(total.clone(), &state);
+                let state = state_terms(scope, rates, n, factored.state_len(), plan);
+                let whole = factored.decay_over(total.clone(), &state);
                 set::expand(scope, product, n, whole.value());
             }
         }
@@ -347,12 +347,12 @@ pub(crate) fn backward_carry_only(
 ) {
     intrinsic!(|scope| {
         let number = |value| Traced::new(scope, plan.ptx, value);
-        let form = plan.form();
-        let token = form.token(number(delta));
+        let factored = plan.factored();
+        let token = factored.token(number(delta));
         let dy = number(dy);
         for n in 0..plan.states {
-            let state = state_terms(scope, rates, n, form.state_len(), plan);
-            let a_bar = form.forward(&token, &state).a_bar;
+            let state = state_terms(scope, rates, n, factored.state_len(), plan);
+            let a_bar = factored.forward(&token, &state).a_bar;
             let dh = projections.c(scope, &at, n, plan) * dy.clone()
                 + number(get::expand(scope, carry, n));
             set::expand(scope, carry, n, (a_bar.clone() * dh).value());
