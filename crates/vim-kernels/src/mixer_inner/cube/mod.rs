@@ -114,12 +114,8 @@ impl Sizes {
     /// The convolutions of both directions, `[2·B, L, D]`: input of the scans.
     fn convolved(&self, xz: &CubeTensor, weights: &Weights) -> CubeTensor {
         let u = activations(xz, self.both(), self.spec.precision);
-        conv_bidirectional(
-            &self.half(xz, 0),
-            weights.taps.clone(),
-            self.spec.scan.options.reverse,
-            &u,
-        );
+        let reverse = self.spec.scan.options.reverse;
+        conv_bidirectional(&self.half(xz, 0), weights.taps.clone(), reverse, &u);
         u
     }
 
