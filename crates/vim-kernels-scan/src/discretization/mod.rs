@@ -76,6 +76,10 @@ pub struct Form {
     pub decay: Decay,
     /// ψ₁, ψ₂, ψ₃.
     pub gains: [Gain; 3],
+    /// How φ functions in them are evaluated.
+    pub series: Series,
+    /// Whether a GPU may evaluate them with an error of 4e-4, for results of 16 bits.
+    pub coarse: bool,
     /// Whether the sequence is scanned in both directions, with the same coefficients, and
     /// averaged. The result depends on the future: the method is not causal.
     pub two_way: bool,
@@ -139,7 +143,7 @@ fn names() -> String {
 }
 
 impl Discretization {
-    /// What the method is made of.
+    /// What the method is made of, with exact φ functions; see [`Form::under`].
     #[must_use]
     pub const fn form(self) -> Form {
         use Decay::{Cayley, Exponential};
@@ -175,7 +179,8 @@ impl Discretization {
                 "exp(x) | delta (1 + x/2 + x^2/6 + x^3/24)",
             ),
         };
-        Form { decay, gains, two_way: matches!(self, Self::Poly), formula }
+        let (series, two_way) = (Series::Exact, matches!(self, Self::Poly));
+        Form { decay, gains, series, coarse: false, two_way, formula }
     }
 
     /// Whether the input gain stays bounded as x → −∞; a bare polynomial in x does not.
@@ -217,10 +222,10 @@ pub fn discretize<T: Real>(
     delta: T,
     a: T,
 ) -> Coefficients<T> {
-    let form = method.form();
+    let form = method.form().under(series);
     let x = delta.clone() * a;
     let a_bar = form.decay.value(x.clone());
-    let gains = form.gain_values(series, &x, &a_bar);
+    let gains = form.gain_values(&x, &a_bar);
     Coefficients { b_bar: horner(&delta, gains).times(&delta).like(&x), a_bar }
 }
 
@@ -240,12 +245,12 @@ pub(crate) fn linearize_at<T: Real>(
     a: T,
     a_bar: T,
 ) -> Linearized<T> {
-    let form = method.form();
+    let form = method.form().under(series);
     let x = delta.clone() * a.clone();
     let [s1, s2, s3] = form.gains;
     let slope = |gain: Gain| gain.slope(series, &x, &a_bar, form.decay);
     let gain_slope = horner(&delta, [slope(s1), slope(s2), slope(s3)]).times(&delta);
-    let [g1, g2, g3] = form.gain_values(series, &x, &a_bar);
+    let [g1, g2, g3] = form.gain_values(&x, &a_bar);
     let b_bar = horner(&delta, [g1.clone(), g2.clone(), g3.clone()]).times(&delta).like(&x);
     // At fixed x: ∂b_bar/∂delta = ψ₁ + 2·delta·ψ₂ + 3·delta²·ψ₃.
     let direct = horner(&delta, [g1, g2.scale(2.0), g3.scale(3.0)]);
@@ -264,15 +269,21 @@ pub(crate) fn linearize_at<T: Real>(
 }
 
 impl Form {
+    /// The same with φ functions as `series` says.
+    #[must_use]
+    pub const fn under(self, series: Series) -> Self {
+        Self { series, ..self }
+    }
+
     /// ψ₁, ψ₂, ψ₃ at x. Written out: the closure of `array::map` is not inlined, and the native
     /// kernel is only fast if every branch here is resolved at compile time.
     #[inline(always)]
-    fn gain_values<T: Real>(self, series: Series, x: &T, a_bar: &T) -> [Term<T>; 3] {
+    fn gain_values<T: Real>(self, x: &T, a_bar: &T) -> [Term<T>; 3] {
         let [g1, g2, g3] = self.gains;
         [
-            g1.value(series, x, a_bar, self.decay),
-            g2.value(series, x, a_bar, self.decay),
-            g3.value(series, x, a_bar, self.decay),
+            g1.value(self.series, x, a_bar, self.decay),
+            g2.value(self.series, x, a_bar, self.decay),
+            g3.value(self.series, x, a_bar, self.decay),
         ]
     }
 }

@@ -8,7 +8,8 @@ use super::chunks::saved_index;
 use super::forward_step::{Projections, Sum, get, lane, saved, set, state_terms};
 use super::layout::ScanPlan;
 use super::reading::{from_neighbour, of_channels, places};
-use crate::discretization::factored::{Coefficient, FactoredMethod, TokenTerms};
+use crate::discretization::Form;
+use crate::discretization::factored::{Coefficient, TokenTerms};
 use vim_kernels_core::{Real, Traced};
 
 /// The backward scan's registers, one for each state.
@@ -67,7 +68,7 @@ struct Channel<'a> {
 }
 
 impl<'a> Channel<'a> {
-    fn new(factored: FactoredMethod, [u, delta, dy]: [Traced<'a>; 3]) -> Self {
+    fn new(factored: Form, [u, delta, dy]: [Traced<'a>; 3]) -> Self {
         let token = factored.backward_token(delta.clone());
         let token_factor = factored.token_factor(&token);
         let stepped_u = u.clone() * token_factor.clone();
@@ -216,11 +217,7 @@ struct Through<'a> {
 }
 
 /// Through the Cayley transform.
-fn by_cayley<'a>(
-    factored: FactoredMethod,
-    channel: &mut Channel<'a>,
-    state: StateAt<'a>,
-) -> Through<'a> {
+fn by_cayley<'a>(factored: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
     let StateAt { terms, before, b, dh, driven_by, reverse, da } = state;
     let a = terms[0].clone();
     let r = factored.backward_bilinear(&channel.token, &terms);
@@ -247,11 +244,7 @@ fn by_cayley<'a>(
 }
 
 /// Through x, where `b_bar` is a function of x up to the token's factor.
-fn via_x<'a>(
-    factored: FactoredMethod,
-    channel: &mut Channel<'a>,
-    state: StateAt<'a>,
-) -> Through<'a> {
+fn via_x<'a>(factored: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
     let StateAt { terms, before, b, dh, driven_by, reverse, da } = state;
     let a = terms[0].clone();
     let step = factored.backward_via_x(&channel.token, &terms);
@@ -272,11 +265,7 @@ fn via_x<'a>(
 }
 
 /// Through the decay and the gains of any method.
-fn by_slopes<'a>(
-    factored: FactoredMethod,
-    channel: &mut Channel<'a>,
-    state: StateAt<'a>,
-) -> Through<'a> {
+fn by_slopes<'a>(factored: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
     let StateAt { terms, before, b, dh, driven_by, reverse, da } = state;
     let a = terms[0].clone();
     let step = factored.backward(&channel.token, &terms);
@@ -310,11 +299,7 @@ fn by_slopes<'a>(
 }
 
 /// Through the coefficients, by the shortest of the ways that the method has.
-fn through<'a>(
-    factored: FactoredMethod,
-    channel: &mut Channel<'a>,
-    state: StateAt<'a>,
-) -> Through<'a> {
+fn through<'a>(factored: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
     if factored.is_bilinear() {
         by_cayley(factored, channel, state)
     } else if factored.goes_via_x() {

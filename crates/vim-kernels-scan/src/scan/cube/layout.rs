@@ -7,7 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::coords::SizesLaunch;
-use crate::discretization::factored::FactoredMethod;
+use crate::discretization::Form;
 use crate::scan::watch::is_watched;
 use crate::scan::{ScanArguments, ScanSpec};
 use vim_kernels_core::cube::{has_planes, has_ptx};
@@ -87,9 +87,8 @@ pub(crate) struct ScanPlan {
 
 impl ScanPlan {
     /// The method's coefficients.
-    pub(crate) fn factored(self) -> FactoredMethod {
-        let (options, coarse) = (self.spec.options, self.split && self.spec.compact_states);
-        FactoredMethod::new(options.method, options.series).coarse(coarse)
+    pub(crate) fn factored(self) -> Form {
+        Form { coarse: self.split && self.spec.compact_states, ..self.spec.form() }
     }
 
     /// Whether the outputs of two sweeps are averaged.
@@ -274,8 +273,7 @@ impl Layout {
             let steps = CHUNK * units * size_of::<f32>();
             saved + sums + rows + steps <= hardware.max_shared_memory_size
         };
-        let factored = FactoredMethod::new(spec.options.method, spec.options.series);
-        let heavy = !backward && !factored.evaluates_no_phi();
+        let heavy = !backward && !spec.form().evaluates_no_phi();
         let most = [if heavy { WIDEST } else { WIDE }, WIDE, 64]
             .into_iter()
             .find(|&units| {
