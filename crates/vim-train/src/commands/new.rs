@@ -237,7 +237,7 @@ impl Subject<'_> {
         let (begun, any) = (Instant::now(), self.plan(None, limit));
         let measured = |rung, limit| -> Result<Option<f64>, Error> {
             let config = self.config(rung, any)?;
-            speed(&config, &self.device, limit)
+            speed(&config, self.device, limit)
         };
         let macs = |rung| -> Result<f64, Error> {
             Ok(cost(&self.config(rung, any)?, self.survey.classes.len())?.macs() as f64)
