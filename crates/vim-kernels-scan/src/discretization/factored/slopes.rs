@@ -27,8 +27,8 @@ use super::{
     Coefficient, FactoredCoefficients, FactoredMethod, SMALLEST_RATE, Table, TokenTerms, UNIT,
     polynomial, total, weighted,
 };
+use crate::discretization::Decay;
 use crate::discretization::phi::{fitted_phi, inverse_factorial};
-use crate::discretization::{Decay, Gain};
 use vim_kernels_core::{Real, Term};
 
 /// The coefficients with their derivatives.
@@ -67,7 +67,7 @@ impl<T: Real> Coefficient<T> {
 impl FactoredMethod {
     /// Number of terms in [`Self::backward_state`].
     pub(crate) fn backward_state_len(self) -> usize {
-        if self.highest() == 0 || self.phi_k().is_some() { 1 } else { 2 }
+        if self.highest() == 0 || self.phi_k().is_some() || self.two_taps() { 1 } else { 2 }
     }
 
     /// Terms of a state with rate `a` for the backward scan.
@@ -83,7 +83,7 @@ impl FactoredMethod {
     pub(crate) fn backward_token<T: Real>(self, delta: T) -> TokenTerms<T> {
         let top = self.highest() + 1;
         let mut near = Table::new();
-        if self.highest() > 0 && self.phi_k().is_none() {
+        if self.highest() > 0 && self.phi_k().is_none() && !self.two_taps() {
             let fit = self.fit();
             for c in fitted_phi(top, fit.top + 1, fit.slopes) {
                 let mut row = [0.0; 5];
@@ -101,6 +101,9 @@ impl FactoredMethod {
         token: &TokenTerms<T>,
         state: &[T],
     ) -> FactoredCoefficients<T> {
+        if let Some(previous) = self.form.previous {
+            return self.taps_forward(previous, token, state);
+        }
         if let Some((k, _)) = self.phi_k() {
             return phi_k_coefficients(k, self.fit(), token, &state[0]);
         }
@@ -317,8 +320,10 @@ impl FactoredMethod {
         let k = self.highest();
         let alone = k >= 2 && weights.iter().filter(|&&w| w != 0.0).count() == 1;
         let rest = self.polynomial().iter().any(|row| row.iter().any(|&c| c != 0.0))
-            || self.form.gains.contains(&Gain::Cayley);
-        (alone && !rest && self.form.decay == Decay::Exponential).then(|| (k, weights[k - 1]))
+            || self.cayley() != [0.0; 5];
+        let one_tap = !self.two_taps();
+        let alone = alone && one_tap && !rest && self.form.decay == Decay::Exponential;
+        alone.then(|| (k, weights[k - 1]))
     }
 
     /// Whether the method is bilinear.
@@ -347,7 +352,7 @@ fn phi_k_coefficients<T: Real>(
     let near = fitted_chi(k, fit.degree + 1, fit.near, &v);
     let [_, far] = far_chi(k, &v.clone().recip(), exp.clone());
     let chi = v.choose_near(fit.near / UNIT, near, far);
-    FactoredCoefficients { a_bar: exp, b_bar: Coefficient::Factored(chi) }
+    FactoredCoefficients { a_bar: exp, b_bar: Coefficient::Factored(chi), b_prev: None }
 }
 
 /// The same with its derivative, `(ln 2)ᵏ·φₖ′`.

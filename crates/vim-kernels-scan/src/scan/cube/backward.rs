@@ -9,11 +9,11 @@
 use cubecl::prelude::*;
 
 use super::backward_chunk::{ChunkAhead, last_chunk, read_before, turn_chunk};
-use super::backward_step::{Adjoint, backward_step};
-use super::chunks::{filled, load_chunk_state, store_before, unpack_chunk_state};
+use super::backward_step::{Adjoint, backward_step, flow_into_end};
+use super::chunks::{before, filled, load_chunk_state, store_before, unpack_chunk_state};
 use super::coords::{
-    Rows, ScanTensors, Sizes, UnitCoords, carried_state, is_state, load_split, state_weight,
-    store_split, unit_bias, unit_coords, unit_in_cube, unit_skip, weight_grad_index,
+    Rows, ScanTensors, Sizes, UnitCoords, carried_state, is_state, load_split, read_row,
+    state_weight, store_split, unit_bias, unit_coords, unit_in_cube, unit_skip, weight_grad_index,
 };
 use super::forward_step::{
     Projections, projections, recompute_step, sigmoid, step_size, store_state_terms,
@@ -83,6 +83,8 @@ struct State<F: Float, W: Size> {
 #[derive(CubeType)]
 struct TokenInputs {
     u: f32,
+    /// u of the token before, where the method reads it.
+    before: f32,
     /// Before bias and softplus.
     delta: f32,
     /// The gradient of the output.
@@ -98,7 +100,8 @@ struct Totals {
 }
 
 /// Runs one pass of the backward scan. `carry [segments, B, N, D]` is the gradient that flows into
-/// each segment from the next. Of a two-way method, `returning`, of the same shape, is the state of
+/// each segment from the next; where the method reads the token before, that of the state after the
+/// next segment's first token. Of a two-way method, `returning`, of the same shape, is the state of
 /// the reverse way that comes into each segment from the next, and `chunk_flows`, of the shape of
 /// `chunk_states`, the gradient that flows into each chunk from the tokens before.
 #[cube(launch_unchecked)]
@@ -126,7 +129,15 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     let skip = unit_skip(&tensors.d, &pos);
     let bias = unit_bias(&tensors.delta_bias, &pos);
     let unit = Unit { pos, shares, number, slopes, walks, skip, bias };
-    let adjoint = adjoint_at_end(carry, returning, &unit.shares, plan);
+    let mut adjoint = adjoint_at_end(carry, returning, &unit.shares, plan);
+    if comptime!(plan.two_taps() && plan.segmented) {
+        // Of the first token behind the segment, from the gradient of its state.
+        let step = min(pos.end, sizes.len as usize - 1);
+        let size =
+            step_size(f32::cast_from(read_row(&tensors.delta, step, pos.batch, &pos)), bias, plan);
+        let size = select(pos.end < sizes.len as usize, size, 0.0f32);
+        flow_into_end(&mut adjoint.carry, &mut adjoint.returning, &unit.slopes, size, plan);
+    }
     let totals = Totals { d: 0.0f32.runtime(), bias: 0.0f32.runtime() };
     let chunks = (pos.end - pos.begin + comptime!(plan.chunk() - 1)) / plan.chunk();
     let last = pos.begin + (chunks - 1) * plan.chunk();
@@ -365,7 +376,8 @@ fn states_of_chunk<F: Float, FB: Float, FC: Float, S: Float, V: Size, W: Size>(
                 plan,
             );
         } else if comptime!(j + 1 < plan.chunk()) || from_end == 0 {
-            recompute_step(&mut state.adjoint.h, slopes, shared, at, size, u, plan);
+            let before = before::<F>(&ahead.u, j, plan.chunk(), u, plan);
+            recompute_step(&mut state.adjoint.h, slopes, shared, at, size, u, before, plan);
         } else {
             #[unroll]
             for n in 0..plan.states {
@@ -433,8 +445,10 @@ fn turn_back<F: Float, FB: Float, FC: Float, W: Size>(
         let j = first + comptime!(plan.tokens_per_turn() - 1 - k);
         let place = comptime!(k % plan.read_ahead());
         read_from_tile::<F>(&mut state.next, place, tile, j, plan);
+        let u = state.next.u(place);
         let now = TokenInputs {
-            u: state.next.u(place),
+            u,
+            before: state.next.before(place, u, plan),
             delta: state.next.delta(place),
             dy: state.next.dy(place),
             z: state.next.z(place),
@@ -494,6 +508,7 @@ fn step_back<F: Float, W: Size>(
         at,
         size,
         now.u,
+        now.before,
         into_scan,
         plan,
     );

@@ -8,8 +8,8 @@ use super::chunks::saved_index;
 use super::forward_step::{Projections, Sum, get, lane, saved, set, state_terms};
 use super::layout::ScanPlan;
 use super::reading::{from_neighbour, of_channels, places};
-use crate::discretization::factored::{Coefficient, FactoredMethod, TokenTerms};
-use vim_kernels_core::{Real, Traced};
+use crate::discretization::factored::{Coefficient, FactoredMethod, TapSlopes, TokenTerms};
+use vim_kernels_core::{Real, Term, Traced};
 
 /// The backward scan's registers, one for each state.
 #[derive(CubeType)]
@@ -18,7 +18,8 @@ pub(crate) struct Adjoint {
     pub(crate) h: Array<f32>,
     /// `a_bar[t+1]·∂L/∂h[t+1]`.
     pub(crate) carry: Array<f32>,
-    /// The reverse way's state after the token that it visited last, `t + 1`; of a two-way method.
+    /// The reverse way's state after the token that it visited last, `t + 1`, of a two-way method.
+    /// `b_prev[t+1]·∂L/∂h[t+1]` of one that reads the token before.
     pub(crate) returning: Array<f32>,
     /// The sum of the gradient of a.
     pub(crate) a: Array<f32>,
@@ -48,6 +49,8 @@ fn through_output<'a>(
 /// A token in one of the unit's channels: what its states have in common, and sums over them.
 struct Channel<'a> {
     u: Traced<'a>,
+    /// u of the token before, where the method reads it.
+    before: Option<Traced<'a>>,
     delta: Traced<'a>,
     dy: Traced<'a>,
     token: TokenTerms<Traced<'a>>,
@@ -67,7 +70,11 @@ struct Channel<'a> {
 }
 
 impl<'a> Channel<'a> {
-    fn new(factored: FactoredMethod, [u, delta, dy]: [Traced<'a>; 3]) -> Self {
+    fn new(
+        factored: FactoredMethod,
+        [u, delta, dy]: [Traced<'a>; 3],
+        before: Option<Traced<'a>>,
+    ) -> Self {
         let token = factored.backward_token(delta.clone());
         let token_factor = factored.token_factor(&token);
         let stepped_u = u.clone() * token_factor.clone();
@@ -80,6 +87,7 @@ impl<'a> Channel<'a> {
             ddelta: Sum::new(),
             driven: Sum::new(),
             u,
+            before,
             delta,
             dy,
             token,
@@ -89,11 +97,19 @@ impl<'a> Channel<'a> {
     }
 
     /// The token in each of the unit's channels, from the inputs of its own.
-    fn all(scope: &'a Scope, inputs: [NativeExpand<f32>; 3], plan: ScanPlan) -> Vec<Self> {
-        let [us, deltas, dys] = inputs
-            .map(|value| of_channels(scope, Traced::new(scope, plan.ptx, value), plan.channels()));
+    fn all(
+        scope: &'a Scope,
+        inputs: [NativeExpand<f32>; 3],
+        before: NativeExpand<f32>,
+        plan: ScanPlan,
+    ) -> Vec<Self> {
+        let of_all =
+            |value| of_channels(scope, Traced::new(scope, plan.ptx, value), plan.channels());
+        let [us, deltas, dys] = inputs.map(of_all);
+        let mut befores = plan.two_taps().then(|| of_all(before)).into_iter().flatten();
         let inputs = us.into_iter().zip(deltas).zip(dys);
-        inputs.map(|((u, delta), dy)| Self::new(plan.factored(), [u, delta, dy])).collect()
+        let mut one = |((u, delta), dy)| Self::new(plan.factored(), [u, delta, dy], befores.next());
+        inputs.map(&mut one).collect()
     }
 
     /// The token's gradients in the unit's own channel, to which the adjacent unit adds its sums.
@@ -199,6 +215,9 @@ struct StateAt<'a> {
     /// The gradient of what drives it, in both ways.
     driven_by: Traced<'a>,
     reverse: Option<Reverse<'a>>,
+    /// Where the method reads the token before, B of that, and what flows into this token's b·u
+    /// from the one after it.
+    tap: Option<[Traced<'a>; 2]>,
     /// The sum of the gradient of A so far.
     da: Traced<'a>,
 }
@@ -211,7 +230,8 @@ struct Through<'a> {
     /// The sum of the gradient of A.
     da: Traced<'a>,
     a_bar: Traced<'a>,
-    /// `b_bar·u`, which only the reverse way needs.
+    /// `b_bar·u`, which only the reverse way needs; of a method that reads the token before, the
+    /// gradient of that token's b·u.
     drive: Traced<'a>,
 }
 
@@ -221,7 +241,7 @@ fn by_cayley<'a>(
     channel: &mut Channel<'a>,
     state: StateAt<'a>,
 ) -> Through<'a> {
-    let StateAt { terms, before, b, dh, driven_by, reverse, da } = state;
+    let StateAt { terms, before, b, dh, driven_by, reverse, da, .. } = state;
     let a = terms[0].clone();
     let r = factored.backward_bilinear(&channel.token, &terms);
     let a_bar = r.clone().scale(2.0).offset(-1.0);
@@ -252,7 +272,7 @@ fn via_x<'a>(
     channel: &mut Channel<'a>,
     state: StateAt<'a>,
 ) -> Through<'a> {
-    let StateAt { terms, before, b, dh, driven_by, reverse, da } = state;
+    let StateAt { terms, before, b, dh, driven_by, reverse, da, .. } = state;
     let a = terms[0].clone();
     let step = factored.backward_via_x(&channel.token, &terms);
     let drive = step.gain.clone() * channel.by_factors[0].clone();
@@ -277,7 +297,7 @@ fn by_slopes<'a>(
     channel: &mut Channel<'a>,
     state: StateAt<'a>,
 ) -> Through<'a> {
-    let StateAt { terms, before, b, dh, driven_by, reverse, da } = state;
+    let StateAt { terms, before, b, dh, driven_by, reverse, da, .. } = state;
     let a = terms[0].clone();
     let step = factored.backward(&channel.token, &terms);
     let into_b = driven_by.clone() * b;
@@ -309,13 +329,44 @@ fn by_slopes<'a>(
     Through { flow, db, da, a_bar, drive }
 }
 
+/// Through the coefficients of a method that reads the token before.
+fn by_taps<'a>(
+    slopes: TapSlopes<Traced<'a>>,
+    channel: &mut Channel<'a>,
+    state: StateAt<'a>,
+    [b_before, u_before, tap]: [Traced<'a>; 3],
+) -> Through<'a> {
+    let StateAt { terms, before, b, dh, da, .. } = state;
+    let TapSlopes { a_bar, decay_slope, gain, previous } = slopes;
+    let flow = a_bar.clone() * dh.clone();
+    let dx = through_decay(decay_slope, &a_bar, &dh, &flow, &before, None);
+    // Of the token's b·u, through both states that it drives, and of the b·u before it.
+    let stepped = dh.clone() * channel.delta.clone();
+    let driven = gain.value.times(&stepped).like(&dh) + tap;
+    let drive = previous.value.times(&stepped).like(&dh);
+    let [own, earlier] =
+        [b.clone() * channel.u.clone(), b_before * u_before].map(|bu| bu * dh.clone());
+    channel.du.add(driven.clone() * b);
+    channel.ddelta.add(dx.clone() * terms[0].clone());
+    let by_delta = gain.by_delta.times(&own).plus(previous.by_delta.times(&earlier));
+    channel.ddelta.add(by_delta.like(&dh));
+    let by_x = gain.slope.times(&own).plus(previous.slope.times(&earlier));
+    let dx = Term::Of(dx).plus(by_x.times(&channel.delta)).like(&dh);
+    let da = da + dx * channel.delta.clone();
+    Through { flow, db: driven * channel.u.clone(), da, a_bar, drive }
+}
+
 /// Through the coefficients, by the shortest of the ways that the method has.
 fn through<'a>(
     factored: FactoredMethod,
     channel: &mut Channel<'a>,
     state: StateAt<'a>,
 ) -> Through<'a> {
-    if factored.is_bilinear() {
+    let taps = factored.backward_taps(&channel.token, &state.terms);
+    if let (Some(slopes), Some([b, tap]), Some(u)) = (taps, &state.tap, &channel.before) {
+        let before = [b, u, tap].map(Traced::clone);
+        by_taps(slopes, channel, state, before)
+    } else if factored.is_bilinear() {
         by_cayley(factored, channel, state)
     } else if factored.goes_via_x() {
         via_x(factored, channel, state)
@@ -339,6 +390,38 @@ fn step_reverse<'a>(
     through_output(scope, adjoint, y, [c, &(h.clone() + returning), dy], place, adds);
 }
 
+/// Turns the gradients of the states after the token behind a segment, in `flow`, into what flows
+/// into the segment's last token: into its states and, in `tap`, into its b·u. `delta` is that
+/// token's step in the unit's channel.
+#[cube]
+pub(crate) fn flow_into_end(
+    flow: &mut Array<f32>,
+    tap: &mut Array<f32>,
+    rates: &Array<f32>,
+    delta: f32,
+    #[comptime] plan: ScanPlan,
+) {
+    intrinsic!(|scope| {
+        let number = |value| Traced::new(scope, plan.ptx, value);
+        let factored = plan.factored();
+        let tokens: Vec<_> = of_channels(scope, number(delta), plan.channels())
+            .into_iter()
+            .map(|delta| factored.token(delta))
+            .collect();
+        for [channel, _, n] in places(plan.states, plan.channels()) {
+            let terms = state_terms(scope, rates, n, factored.backward_state_len(), plan);
+            let token = &tokens[channel];
+            let step = factored.recompute_forward(token, &terms);
+            let dh = number(get::expand(scope, flow, n));
+            let stepped = factored.token_factor(token) * dh.clone();
+            set::expand(scope, flow, n, (step.a_bar * dh).value());
+            if let Some(b_prev) = step.b_prev {
+                set::expand(scope, tap, n, (b_prev * stepped).value());
+            }
+        }
+    })
+}
+
 /// The adjoint of [`forward_step`] at the `j`-th token of a chunk: from `h[t]`, `h[t-1]` in
 /// `before`, and the gradient `dy` of `Σ c·h`. Of a two-way method the h in that sum is the sum of
 /// both ways', the states of the reverse way are stepped, and what flows into it from the tokens
@@ -353,6 +436,7 @@ pub(crate) fn backward_step<W: Size>(
     at: usize,
     delta: f32,
     u: f32,
+    u_before: f32,
     dy: f32,
     #[comptime] plan: ScanPlan,
 ) -> TokenGrads {
@@ -360,7 +444,7 @@ pub(crate) fn backward_step<W: Size>(
         let number = |value| Traced::new(scope, plan.ptx, value);
         let factored = plan.factored();
         let zero = number(dy).constant(0.0);
-        let mut channels = Channel::all(scope, [u, delta, dy], plan);
+        let mut channels = Channel::all(scope, [u, delta, dy], u_before, plan);
         let width = plan.shared_vector_width();
         let mut groups = vec![None; plan.saved_vectors()];
         for [i, place, n] in places(plan.states, plan.channels()) {
@@ -392,7 +476,11 @@ pub(crate) fn backward_step<W: Size>(
             }
             let da = number(get::expand(scope, &adjoint.a, n));
             let (again, drives, h_before) = (reverse.clone(), b.clone(), before.clone());
-            let state = StateAt { terms, before, b, dh, driven_by, reverse, da };
+            let tap = plan.two_taps().then(|| {
+                let from_behind = number(get::expand(scope, &adjoint.returning, n));
+                [projections.b_before(scope, &at, place, plan), from_behind]
+            });
+            let state = StateAt { terms, before, b, dh, driven_by, reverse, tap, da };
             let Through { flow, mut db, da, a_bar, drive } = through(factored, channel, state);
             if adds_b {
                 db = number(get::expand(scope, &adjoint.b, place)) + db;
@@ -401,6 +489,8 @@ pub(crate) fn backward_step<W: Size>(
                 let returning = a_bar * reverse.before + drive * drives;
                 let (y, output) = (&mut channel.y, [&c, &h, &dy]);
                 step_reverse(scope, adjoint, y, returning, output, [place, n], adds_c);
+            } else if plan.two_taps() {
+                set::expand(scope, &mut adjoint.returning, n, drive.value());
             }
             set::expand(scope, &mut adjoint.b, place, db.value());
             set::expand(scope, &mut adjoint.a, n, da.value());

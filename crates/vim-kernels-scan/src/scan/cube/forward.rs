@@ -9,13 +9,13 @@
 
 use cubecl::prelude::*;
 
-use super::chunks::{store_chunk_state, take_chunk, tokens_ahead};
+use super::chunks::{before, store_chunk_state, take_chunk, tokens_ahead};
 use super::coords::{
     ScanTensors, Sizes, UnitCoords, carried_state, is_state, load_split, load_tile, state_weight,
     store_split, token_index, turn_tile, unit_bias, unit_coords, unit_skip,
 };
 use super::forward_step::{forward_step, projections, sigmoid, step_size, unit_state_terms};
-use super::layout::{CHUNK, ScanPlan};
+use super::layout::{CHUNK, Projected, ScanPlan};
 
 /// Runs one pass: `carry [segments, B, N, D]`, the states at the beginning of the segments;
 /// `rest [B, L, D]`, the low bits of the sum that earlier passes leave in y; `chunk_states [chunks,
@@ -47,17 +47,18 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     }
     // Tokens are loaded a chunk ahead of their use, B and C a tile ahead.
     let mut ahead = tokens_ahead::<F, FB, FC>(tensors, plan.gated(), &pos);
-    let mut next_b = Array::<FB>::new(comptime!(plan.tile_elems_per_unit()));
-    let mut next_c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit()));
-    load_tile::<FB>(&mut next_b, &tensors.b, pos.begin, plan.spec.b_constant, &pos);
-    load_tile::<FC>(&mut next_c, &tensors.c, pos.begin, plan.spec.c_constant, &pos);
+    let (b, c) = comptime!((Projected::B, Projected::C));
+    let mut next_b = Array::<FB>::new(comptime!(plan.tile_elems_per_unit(b)));
+    let mut next_c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit(c)));
+    load_tile::<FB>(&mut next_b, &tensors.b, pos.begin, b, &pos);
+    load_tile::<FC>(&mut next_c, &tensors.c, pos.begin, c, &pos);
     let mut longest = 0.0f32;
     let mut first = pos.begin;
     while first < pos.end {
         let after = first + plan.tile;
         sync_cube();
-        turn_tile(&mut shared.b, &mut next_b, &tensors.b, after, plan.spec.b_constant, &pos);
-        turn_tile(&mut shared.c, &mut next_c, &tensors.c, after, plan.spec.c_constant, &pos);
+        turn_tile(&mut shared.b, &mut next_b, &tensors.b, after, b, &pos);
+        turn_tile(&mut shared.c, &mut next_c, &tensors.c, after, c, &pos);
         sync_cube();
         let mut chunk = 0usize;
         while chunk < plan.tile && first + chunk < pos.end {
@@ -95,7 +96,8 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                     longest = max(longest, size.abs());
                 }
                 let row = (chunk + j) * plan.states;
-                let sum = forward_step(&mut h, &rates, &shared, row, size, u, plan);
+                let before = before::<F>(&now.u, j, CHUNK, u, plan);
+                let sum = forward_step(&mut h, &rates, &shared, row, size, u, before, plan);
                 let z = f32::cast_from(now.z[j]);
                 let sum = if comptime!(plan.two_way()) { sum * 0.5f32 } else { sum };
                 let sum = if comptime!(plan.first) { sum } else { sum + left[j] };

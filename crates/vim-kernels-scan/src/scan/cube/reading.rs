@@ -185,7 +185,8 @@ pub(super) fn walks<F: Float, FB: Float, FC: Float>(
 const INPUTS: usize = 4;
 
 /// The inputs of the next tokens of the backward loop, in their storage type: nothing waits for
-/// them before their use. Those of z are unset where there is no gate.
+/// them before their use. Those of z are unset where there is no gate. Where the method reads the
+/// token before, its u is behind them all.
 #[derive(CubeType)]
 pub(super) struct InputsAhead<F: Float> {
     values: Array<F>,
@@ -194,7 +195,8 @@ pub(super) struct InputsAhead<F: Float> {
 #[cube]
 impl<F: Float> InputsAhead<F> {
     pub(super) fn new(#[comptime] plan: ScanPlan) -> InputsAhead<F> {
-        InputsAhead::<F> { values: Array::<F>::new(comptime!(INPUTS * plan.read_ahead())) }
+        let len = comptime!(plan.inputs_len(INPUTS) * plan.read_ahead());
+        InputsAhead::<F> { values: Array::<F>::new(len) }
     }
 
     /// u of the `place`-th token.
@@ -210,6 +212,20 @@ impl<F: Float> InputsAhead<F> {
     /// The gradient of its output.
     pub(super) fn dy(&self, #[comptime] place: usize) -> f32 {
         f32::cast_from(self.values[comptime!(INPUTS * place + 2)])
+    }
+
+    /// u of the token before, where the method reads it; else `u`, its own.
+    pub(super) fn before(
+        &self,
+        #[comptime] place: usize,
+        u: f32,
+        #[comptime] plan: ScanPlan,
+    ) -> f32 {
+        if comptime!(plan.two_taps()) {
+            f32::cast_from(self.values[comptime!(INPUTS * plan.read_ahead() + place)])
+        } else {
+            u
+        }
     }
 
     /// Its gate.
@@ -233,6 +249,11 @@ pub(super) fn read_token<F: Float, FB: Float, FC: Float>(
     if comptime!(!plan.tiles_tokens()) {
         to.values[comptime!(INPUTS * place)] = tensors.u.data[walks.u.at(step)];
         to.values[comptime!(INPUTS * place + 1)] = tensors.delta.data[walks.delta.at(step)];
+    }
+    if comptime!(plan.two_taps()) {
+        let before = tensors.u.data[walks.u.at(max(step, 1usize) - 1)];
+        to.values[comptime!(INPUTS * plan.read_ahead() + place)] =
+            select(step > 0, before, F::new(0.0f32));
     }
     to.values[comptime!(INPUTS * place + 2)] = grad_y.data[walks.dy.at(step)];
     if comptime!(plan.spec.has_z) {

@@ -22,7 +22,7 @@ use super::coords::{
 use super::forward_step::{
     Projections, get, projections, set, step_size, step_states, unit_state_terms,
 };
-use super::layout::{CHUNK, ScanPlan};
+use super::layout::{CHUNK, Projected, ScanPlan};
 use super::reading::of_channels;
 use super::segments::{backward_carry_only, into_states, read_gradients};
 use vim_kernels_core::Traced;
@@ -49,8 +49,9 @@ pub(crate) fn save_flows<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
         flow[n] = carried_state(carry, n, &pos);
     }
     let mut unused = filled(1.0f32, plan);
-    let mut next_c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit()));
-    load_tile::<FC>(&mut next_c, &tensors.c, pos.begin, plan.spec.c_constant, &pos);
+    let c = comptime!(Projected::C);
+    let mut next_c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit(c)));
+    load_tile::<FC>(&mut next_c, &tensors.c, pos.begin, c, &pos);
     let mut next_delta = Array::<F>::new(CHUNK);
     let mut next_dy = Array::<F>::new(CHUNK);
     let mut next_z = Array::<F>::new(CHUNK);
@@ -61,7 +62,7 @@ pub(crate) fn save_flows<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     while first < pos.end {
         let after = first + plan.tile;
         sync_cube();
-        turn_tile(&mut shared.c, &mut next_c, &tensors.c, after, plan.spec.c_constant, &pos);
+        turn_tile(&mut shared.c, &mut next_c, &tensors.c, after, c, &pos);
         sync_cube();
         let mut chunk = 0usize;
         while chunk < plan.tile && first + chunk < pos.end {
@@ -116,12 +117,14 @@ pub(super) fn recompute_both_ways(
 ) {
     intrinsic!(|scope| {
         let [delta, u, dy] = [delta, u, dy].map(|value| Traced::new(scope, plan.ptx, value));
+        // No two-way method reads the token before.
+        let token = [delta, u.clone(), u];
         let dys = of_channels(scope, dy, plan.channels());
         let then = |[channel, place, n]: [usize; 3], _: Traced<'_>, a_bar: Traced<'_>| {
             let before = Traced::new(scope, plan.ptx, get::expand(scope, flow, n));
             let dr = projections.c(scope, &at, place, plan) * dys[channel].clone() + before;
             set::expand(scope, flow, n, (a_bar * dr).value());
         };
-        step_states(scope, h, rates, projections, &at, [delta, u], true, plan, then);
+        step_states(scope, h, rates, projections, &at, token, true, plan, then);
     })
 }
