@@ -45,7 +45,7 @@ WHEELS = [
 ]
 # Of NVIDIA's headers those that vim-train looks for.
 NO_HEADERS = ["cuda_fp16.h", "cuda_bf16.h", "mma.h", "crt/mma.h", "cooperative_groups.h", "cuda_runtime.h", "nv/target"]
-METHODS = "zoh,foh,bilinear,poly,highorder,rk4"
+METHODS = "zoh,foh,bilinear,poly,highorder,rk4,zoh_exact,exp_trapezoidal,foh_linear,tustin"
 STEPS = 50
 
 

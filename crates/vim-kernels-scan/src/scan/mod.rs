@@ -154,10 +154,10 @@ impl ScanSpec {
 /// Runs the selective scan from a zero state.
 ///
 /// `h[t] = a_bar·h[t-1] + b_prev·b[t-1]·u[t-1] + b_bar·b[t]·u[t]`,
-/// `y[t] = (c[t]·h[t] + d·u[t])·silu(z[t])`, with the coefficients of `options.method` at `delta[t]`
-/// and `a`; most methods have no `b_prev`. The input before the first token is 0. A method that is
-/// two-way scans once in each direction with the same coefficients and averages. Differentiable in
-/// all eight inputs, with the exact adjoint of what is computed.
+/// `y[t] = (c[t]·h[t] + d·u[t])·silu(z[t])`, with the coefficients of `options.method` at
+/// `delta[t]` and `a`; most methods have no `b_prev`. The input before the first token is 0. A
+/// method that is two-way scans once in each direction with the same coefficients and averages.
+/// Differentiable in all eight inputs, with the exact adjoint of what is computed.
 ///
 /// A may be complex, given as `(re, im)`; B and C then are too, the state is, and
 /// `y[t] = (2·Re(c[t]·h[t]) + d·u[t])·silu(z[t])`: each state stands for a conjugate pair. The

@@ -15,9 +15,7 @@ use vim_engine::output::{check_apart, check_free, check_no_input, print, say};
 use vim_engine::program;
 use vim_engine::run_folder::check_nameable;
 use vim_engine::task::kinds::cost;
-use vim_engine::task::own::recipe::{
-    FOR_STEPS, Plan, Rung, Start, configuration, plan, rungs, wanted,
-};
+use vim_engine::task::own::recipe::{FOR_STEPS, Plan, Rung, Start, configuration, plan, rungs, wanted};
 use vim_engine::task::own::survey::Survey;
 use vim_engine::train::dry_run::TIMED;
 use vim_engine::train::estimate::speed;

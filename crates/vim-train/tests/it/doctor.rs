@@ -5,13 +5,15 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use strum::VariantArray;
+use vim_kernels::Discretization;
 
 use crate::support::{
     assert_code, assert_parts, folder, parsed, path_from, run, set, stderr, stdout, vim_train,
     write_program,
 };
 
-const METHODS: [&str; 6] = ["zoh", "foh", "bilinear", "poly", "highorder", "rk4"];
+const METHODS: &[Discretization] = Discretization::VARIANTS;
 
 /// On `device`, with runs in a folder of its own, in no job.
 fn doctor_on(device: &str, folder: &Path, args: &[&str]) -> Command {

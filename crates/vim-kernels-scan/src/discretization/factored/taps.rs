@@ -1,9 +1,9 @@
 //! The factored form of a method that reads the token before: `b_bar = delta·ψ₁(x)` and
 //! `b_prev = delta·ψ₀(x)`, each gain a function of x alone, so that the only state term is a.
 //!
-//! `∂(delta·ψ)/∂delta = ψ + x·ψ′` is written without the subtraction that this would be: of φ₂ it is
-//! φ₁′, and of φ₁′ it is `eˣ − φ₁′`. Of φ₁′ = φ₁ − φ₂ itself little is left at large |x|, where both
-//! are about 1/|x|: there it is `(eˣ − φ₁)/x`, and its slope `(eˣ − 2φ₁′)/x`.
+//! `∂(delta·ψ)/∂delta = ψ + x·ψ′` is written without the subtraction that this would be: of φ₂ it
+//! is φ₁′, and of φ₁′ it is `eˣ − φ₁′`. Of φ₁′ = φ₁ − φ₂ itself little is left at large |x|, where
+//! both are about 1/|x|: there it is `(eˣ − φ₁)/x`, and its slope `(eˣ − 2φ₁′)/x`.
 
 use super::{Coefficient, FactoredCoefficients, FactoredMethod, TokenTerms};
 use crate::discretization::phi::fitted_phi;
@@ -27,15 +27,15 @@ pub(crate) struct TapSlopes<T> {
 }
 
 /// Functions of x from which gains are made: eˣ, `1/(1 − x/2)`, and φ₂ and φ₁′ with their slopes.
-struct Parts<T> {
+struct Functions<T> {
     x: T,
     exp: T,
     inverse: Option<T>,
-    phi: Option<PhiParts<T>>,
+    phi: Option<Phi<T>>,
 }
 
 #[derive(Clone)]
-struct PhiParts<T> {
+struct Phi<T> {
     phi2: T,
     /// φ₁ − φ₂.
     slope1: T,
@@ -51,13 +51,13 @@ impl FactoredMethod {
         token: &TokenTerms<T>,
         state: &[T],
     ) -> FactoredCoefficients<T> {
-        let parts = self.parts(token, state, self.fit().near, false);
-        let b_bar = match parts.gain(self.form.gains[0]).value {
+        let all = self.functions(token, state, self.fit().near, false);
+        let b_bar = match all.gain(self.form.gains[0]).value {
             Term::Constant(gain) => Coefficient::PerToken(token.delta.clone().scale(gain)),
             Term::Of(gain) => Coefficient::Factored(gain),
         };
-        let b_prev = Some(parts.gain(previous).value.like(&parts.x));
-        FactoredCoefficients { a_bar: self.tap_decay(&parts), b_bar, b_prev }
+        let b_prev = Some(all.gain(previous).value.like(&all.x));
+        FactoredCoefficients { a_bar: self.tap_decay(&all), b_bar, b_prev }
     }
 
     /// The coefficients and their derivatives, of a method that reads the token before.
@@ -67,29 +67,29 @@ impl FactoredMethod {
         state: &[T],
     ) -> Option<TapSlopes<T>> {
         let previous = self.form.previous?;
-        let parts = self.parts(token, state, self.fit().slopes, true);
+        let all = self.functions(token, state, self.fit().slopes, true);
         Some(TapSlopes {
-            a_bar: self.tap_decay(&parts),
-            decay_slope: self.decay_slope(parts.inverse.clone()),
-            gain: parts.gain(self.form.gains[0]),
-            previous: parts.gain(previous),
+            a_bar: self.tap_decay(&all),
+            decay_slope: self.decay_slope(all.inverse.clone()),
+            gain: all.gain(self.form.gains[0]),
+            previous: all.gain(previous),
         })
     }
 
-    fn tap_decay<T: Real>(self, parts: &Parts<T>) -> T {
-        match (self.form.decay, &parts.inverse) {
+    fn tap_decay<T: Real>(self, all: &Functions<T>) -> T {
+        match (self.form.decay, &all.inverse) {
             (Decay::Cayley, Some(r)) => r.clone().scale(2.0).offset(-1.0),
-            (Decay::Cayley | Decay::Exponential, _) => parts.exp.clone(),
+            (Decay::Cayley | Decay::Exponential, _) => all.exp.clone(),
         }
     }
 
-    fn parts<T: Real>(
+    fn functions<T: Real>(
         self,
         token: &TokenTerms<T>,
         state: &[T],
         bound: f64,
         slopes: bool,
-    ) -> Parts<T> {
+    ) -> Functions<T> {
         let x = token.delta.clone() * state[0].clone();
         // An eˣ that no gain uses emits no code.
         let exp = if self.decays_by_sum() {
@@ -97,11 +97,11 @@ impl FactoredMethod {
         } else {
             x.clone()
         };
-        let phi = (!self.evaluates_no_phi()).then(|| self.phi_parts(&x, &exp, bound, slopes));
-        Parts { inverse: self.inverse(token, state), phi, exp, x }
+        let phi = (!self.evaluates_no_phi()).then(|| self.phi(&x, &exp, bound, slopes));
+        Functions { inverse: self.inverse(token, state), phi, exp, x }
     }
 
-    fn phi_parts<T: Real>(self, x: &T, exp: &T, bound: f64, slopes: bool) -> PhiParts<T> {
+    fn phi<T: Real>(self, x: &T, exp: &T, bound: f64, slopes: bool) -> Phi<T> {
         let choose = |near: T, far: T| x.clone().choose_near(bound, near, far);
         // At x = 0 what is divided by x is NaN, but the polynomial is selected.
         let inverse = x.clone().recip();
@@ -117,13 +117,13 @@ impl FactoredMethod {
         let phi2 = choose(near2.clone(), phi1.clone().offset(-1.0) * inverse.clone());
         let slope1 = choose(near_slope1.clone(), (exp.clone() - phi1) * inverse.clone());
         if !slopes {
-            return PhiParts { slope2: phi2.clone(), curvature1: phi2.clone(), phi2, slope1 };
+            return Phi { slope2: phi2.clone(), curvature1: phi2.clone(), phi2, slope1 };
         }
         let near_slope2 = near2 - near3.scale(2.0);
         let near_curvature = near_slope1 - near_slope2.clone();
         let far_slope2 = (slope1.clone() - phi2.clone()) * inverse.clone();
         let far_curvature = (exp.clone() - slope1.clone().scale(2.0)) * inverse;
-        PhiParts {
+        Phi {
             slope2: choose(near_slope2, far_slope2),
             curvature1: choose(near_curvature, far_curvature),
             phi2,
@@ -132,7 +132,7 @@ impl FactoredMethod {
     }
 }
 
-impl<T: Real> Parts<T> {
+impl<T: Real> Functions<T> {
     /// # Panics
     ///
     /// If no method that reads the token before has the gain.

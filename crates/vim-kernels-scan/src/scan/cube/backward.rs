@@ -12,18 +12,18 @@ use super::backward_chunk::{ChunkAhead, last_chunk, read_before, turn_chunk};
 use super::backward_step::{Adjoint, backward_step, flow_into_end};
 use super::chunks::{before, filled, load_chunk_state, store_before, unpack_chunk_state};
 use super::coords::{
-    Rows, ScanTensors, Sizes, UnitCoords, carried_state, is_state, load_split, read_row,
-    state_weight, store_split, unit_bias, unit_coords, unit_in_cube, unit_skip, weight_grad_index,
+    Rows, ScanTensors, Sizes, UnitCoords, carried_state, is_state, load_split, state_weight,
+    store_split, unit_bias, unit_coords, unit_in_cube, unit_skip, weight_grad_index,
 };
 use super::forward_step::{
     Projections, projections, recompute_step, sigmoid, step_size, store_state_terms,
 };
 use super::layout::ScanPlan;
 use super::reading::{
-    InputsAhead, Shares, TokenTile, Walks, load_tokens, read_from_tile, read_token, tile_element,
-    walks,
+    InputsAhead, Shares, TokenInputs, TokenTile, Walks, load_tokens, read_from_tile, read_token,
+    tile_element, walks,
 };
-use super::segments::into_states;
+use super::segments::{into_states, size_behind};
 use super::sums::{
     PartialSums, keep_sum, reduce_over_channels, sum_over_plane, sums_len, write_bc_partials,
 };
@@ -79,19 +79,6 @@ struct State<F: Float, W: Size> {
     after: Array<f32>,
 }
 
-/// The inputs of a token.
-#[derive(CubeType)]
-struct TokenInputs {
-    u: f32,
-    /// u of the token before, where the method reads it.
-    before: f32,
-    /// Before bias and softplus.
-    delta: f32,
-    /// The gradient of the output.
-    dy: f32,
-    z: f32,
-}
-
 /// Sums over the unit's tokens: the gradients of D and of the delta bias.
 #[derive(CubeType)]
 struct Totals {
@@ -131,11 +118,7 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     let unit = Unit { pos, shares, number, slopes, walks, skip, bias };
     let mut adjoint = adjoint_at_end(carry, returning, &unit.shares, plan);
     if comptime!(plan.two_taps() && plan.segmented) {
-        // Of the first token behind the segment, from the gradient of its state.
-        let step = min(pos.end, sizes.len as usize - 1);
-        let size =
-            step_size(f32::cast_from(read_row(&tensors.delta, step, pos.batch, &pos)), bias, plan);
-        let size = select(pos.end < sizes.len as usize, size, 0.0f32);
+        let size = size_behind::<F>(&tensors.delta, bias, &pos);
         flow_into_end(&mut adjoint.carry, &mut adjoint.returning, &unit.slopes, size, plan);
     }
     let totals = Totals { d: 0.0f32.runtime(), bias: 0.0f32.runtime() };
@@ -445,14 +428,7 @@ fn turn_back<F: Float, FB: Float, FC: Float, W: Size>(
         let j = first + comptime!(plan.tokens_per_turn() - 1 - k);
         let place = comptime!(k % plan.read_ahead());
         read_from_tile::<F>(&mut state.next, place, tile, j, plan);
-        let u = state.next.u(place);
-        let now = TokenInputs {
-            u,
-            before: state.next.before(place, u, plan),
-            delta: state.next.delta(place),
-            dy: state.next.dy(place),
-            z: state.next.z(place),
-        };
+        let now = state.next.token(place, plan);
         // Where nothing is read from there, it may be past the end.
         let step = begin + j;
         let here = if comptime!(plan.first) { step } else { min(step, unit.pos.end - 1) };

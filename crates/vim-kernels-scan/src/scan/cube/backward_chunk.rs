@@ -15,7 +15,8 @@ use super::segments::read_gradients;
 pub(super) struct ChunkAhead<F: Float, FB: Float, FC: Float, S: Float, V: Size> {
     pub(super) b: Array<FB>,
     pub(super) c: Array<FC>,
-    /// u and delta; those of the tile are copied here. u is as [`inputs_len`](super::layout::ScanPlan::inputs_len) says.
+    /// u and delta; those of the tile are copied here. Behind u is that of the token before the
+    /// chunk, where the method reads it.
     pub(super) u: Array<F>,
     pub(super) delta: Array<F>,
     pub(super) tile: TokenTile<F>,

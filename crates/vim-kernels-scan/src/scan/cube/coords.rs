@@ -189,6 +189,17 @@ pub(crate) fn carried_state(carry: &[f32], state: usize, pos: &UnitCoords) -> f3
     }
 }
 
+/// The states at the beginning of the segment.
+#[cube]
+pub(crate) fn unit_states(carry: &[f32], pos: &UnitCoords) -> Array<f32> {
+    let mut states = Array::<f32>::new(pos.plan.states);
+    #[unroll]
+    for n in 0..pos.plan.states {
+        states[n] = carried_state(carry, n, pos);
+    }
+    states
+}
+
 /// Index of the unit's part of a weight's gradient in `[slot, element, directions, N, D]`.
 #[cube]
 pub(crate) fn weight_grad_index(slot: usize, state: usize, pos: &UnitCoords) -> usize {
@@ -227,8 +238,8 @@ pub(crate) fn unit_skip(d: &[f32], pos: &UnitCoords) -> f32 {
 }
 
 /// The unit's share of the rows of B or C of the tile from step `first` on; zeros past the segment
-/// and before the first token, and nothing where they are constant. The values stay in their type, so that nothing waits for
-/// them before [`turn_tile`].
+/// and before the first token, and nothing where they are constant. The values stay in their type,
+/// so that nothing waits for them before [`turn_tile`].
 #[cube]
 pub(crate) fn load_tile<F: Float>(
     to: &mut Array<F>,

@@ -11,8 +11,8 @@ use cubecl::prelude::*;
 
 use super::chunks::{before, store_chunk_state, take_chunk, tokens_ahead};
 use super::coords::{
-    ScanTensors, Sizes, UnitCoords, carried_state, is_state, load_split, load_tile, state_weight,
-    store_split, token_index, turn_tile, unit_bias, unit_coords, unit_skip,
+    ScanTensors, Sizes, UnitCoords, is_state, load_split, load_tile, state_weight, store_split,
+    token_index, turn_tile, unit_bias, unit_coords, unit_skip, unit_states,
 };
 use super::forward_step::{forward_step, projections, sigmoid, step_size, unit_state_terms};
 use super::layout::{CHUNK, Projected, ScanPlan};
@@ -40,11 +40,7 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     let mut shared = projections::<FB, FC>(&tensors.b.data, &tensors.c.data, 0usize, &pos);
     let skip = unit_skip(&tensors.d, &pos);
     let bias = unit_bias(&tensors.delta_bias, &pos);
-    let mut h = Array::<f32>::new(plan.states);
-    #[unroll]
-    for n in 0..plan.states {
-        h[n] = carried_state(carry, n, &pos);
-    }
+    let mut h = unit_states(carry, &pos);
     // Tokens are loaded a chunk ahead of their use, B and C a tile ahead.
     let mut ahead = tokens_ahead::<F, FB, FC>(tensors, plan.gated(), &pos);
     let (b, c) = comptime!((Projected::B, Projected::C));

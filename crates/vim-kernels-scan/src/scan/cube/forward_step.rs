@@ -293,8 +293,9 @@ pub(crate) fn unit_state_terms(a: &[f32], pos: &UnitCoords) -> Array<f32> {
     terms
 }
 
-/// `h ← a_bar·h + b_bar·b·u`, and what the token before adds, for every state; `then` has the state's channel, place and number, its
-/// new value and `a_bar`. `rates` are the forward scan's state terms, or the backward scan's.
+/// `h ← a_bar·h + b_bar·b·u`, and what the token before adds, for every state; `then` has the
+/// state's channel, place and number, its new value and `a_bar`. `rates` are the forward scan's
+/// state terms, or the backward scan's.
 #[expect(clippy::too_many_arguments, reason = "what a step reads, and what follows it")]
 pub(super) fn step_states<'a>(
     scope: &'a Scope,

@@ -199,39 +199,38 @@ impl<F: Float> InputsAhead<F> {
         InputsAhead::<F> { values: Array::<F>::new(len) }
     }
 
-    /// u of the `place`-th token.
-    pub(super) fn u(&self, #[comptime] place: usize) -> f32 {
-        f32::cast_from(self.values[comptime!(INPUTS * place)])
-    }
-
-    /// Its delta, before bias and softplus.
-    pub(super) fn delta(&self, #[comptime] place: usize) -> f32 {
-        f32::cast_from(self.values[comptime!(INPUTS * place + 1)])
-    }
-
-    /// The gradient of its output.
-    pub(super) fn dy(&self, #[comptime] place: usize) -> f32 {
-        f32::cast_from(self.values[comptime!(INPUTS * place + 2)])
-    }
-
-    /// u of the token before, where the method reads it; else `u`, its own.
-    pub(super) fn before(
+    /// The `place`-th token.
+    pub(super) fn token(
         &self,
         #[comptime] place: usize,
-        u: f32,
         #[comptime] plan: ScanPlan,
-    ) -> f32 {
-        if comptime!(plan.two_taps()) {
-            f32::cast_from(self.values[comptime!(INPUTS * plan.read_ahead() + place)])
-        } else {
-            u
+    ) -> TokenInputs {
+        let u = f32::cast_from(self.values[comptime!(INPUTS * place)]);
+        TokenInputs {
+            u,
+            before: if comptime!(plan.two_taps()) {
+                f32::cast_from(self.values[comptime!(INPUTS * plan.read_ahead() + place)])
+            } else {
+                u
+            },
+            delta: f32::cast_from(self.values[comptime!(INPUTS * place + 1)]),
+            dy: f32::cast_from(self.values[comptime!(INPUTS * place + 2)]),
+            z: f32::cast_from(self.values[comptime!(INPUTS * place + 3)]),
         }
     }
+}
 
-    /// Its gate.
-    pub(super) fn z(&self, #[comptime] place: usize) -> f32 {
-        f32::cast_from(self.values[comptime!(INPUTS * place + 3)])
-    }
+/// The inputs of a token.
+#[derive(CubeType)]
+pub(super) struct TokenInputs {
+    pub(super) u: f32,
+    /// u of the token before, where the method reads it.
+    pub(super) before: f32,
+    /// Before bias and softplus.
+    pub(super) delta: f32,
+    /// The gradient of the output.
+    pub(super) dy: f32,
+    pub(super) z: f32,
 }
 
 /// Loads the inputs of the token of `step` in the unit's channel as the `place`-th of `to`, without

@@ -254,6 +254,14 @@ fn read_flow_deltas<F: Float>(to: &mut Array<F>, delta: &Rows<F>, first: usize, 
     }
 }
 
+/// The step of the token behind the segment, in the unit's channel; 0 behind the last.
+#[cube]
+pub(super) fn size_behind<F: Float>(delta: &Rows<F>, bias: f32, pos: &UnitCoords) -> f32 {
+    let len = pos.sizes.len as usize;
+    let raw = f32::cast_from(read_row::<F>(delta, min(pos.end, len - 1), pos.batch, pos));
+    select(pos.end < len, step_size(raw, bias, comptime!(pos.plan)), 0.0f32)
+}
+
 /// Loads `count` tokens of the gradient of y and, if there is a gate, of z.
 #[cube]
 pub(super) fn read_gradients<F: Float>(
@@ -359,8 +367,8 @@ pub(crate) fn decay_over(
 }
 
 /// The part of [`backward_step`] that the carry needs, or of a method that reads the token before
-/// the gradient of the state, with the step of the token after; multiplies every state's `a_bar` into
-/// `product`, unless [`decay_over`] does.
+/// the gradient of the state, with the step of the token after; multiplies every state's `a_bar`
+/// into `product`, unless [`decay_over`] does.
 #[cube]
 pub(crate) fn backward_carry_only(
     carry: &mut Array<f32>,

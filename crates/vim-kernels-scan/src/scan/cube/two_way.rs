@@ -17,7 +17,7 @@ use cubecl::prelude::*;
 
 use super::chunks::{filled, read_chunk, store_chunk_state};
 use super::coords::{
-    Rows, ScanTensors, Sizes, carried_state, load_tile, turn_tile, unit_bias, unit_coords,
+    Rows, ScanTensors, Sizes, load_tile, turn_tile, unit_bias, unit_coords, unit_states,
 };
 use super::forward_step::{
     Projections, get, projections, set, step_size, step_states, unit_state_terms,
@@ -43,11 +43,7 @@ pub(crate) fn save_flows<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     let rates = unit_state_terms(&tensors.a, &pos);
     let mut shared = projections::<FC, FC>(&tensors.c.data, &tensors.c.data, 0usize, &pos);
     let bias = unit_bias(&tensors.delta_bias, &pos);
-    let mut flow = Array::<f32>::new(plan.states);
-    #[unroll]
-    for n in 0..plan.states {
-        flow[n] = carried_state(carry, n, &pos);
-    }
+    let mut flow = unit_states(carry, &pos);
     let mut unused = filled(1.0f32, plan);
     let c = comptime!(Projected::C);
     let mut next_c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit(c)));

@@ -93,8 +93,8 @@ impl<const FMA: bool> Block<FMA> {
         (0..LANES).map(|lane| delta[lane] * a[lane]).fold(0.0, f32::max)
     }
 
-    /// One token: `h ← a_bar·h + b_prev·b·u of the token before + b_bar·b·u`; returns `c·h`, weighted
-    /// for the mean of a two-way method.
+    /// One token: `h ← a_bar·h + b_bar·b·u`, and `b_prev·b·u` of the token before where the method
+    /// reads it; returns `c·h`, weighted for the mean of a two-way method.
     ///
     /// Stores every `a_bar` in `decays` if it has room.
     #[inline(always)]
