@@ -311,7 +311,8 @@ impl FactoredMethod {
 
     pub(super) fn token_factor_power(self) -> (usize, f64) {
         let of_phi = |(k, weight)| (k, weight / UNIT.powi(k as i32));
-        self.phi_k().map_or((1, 1.0), of_phi)
+        let one = if self.is_tustin() { 0.5 } else { 1.0 };
+        self.phi_k().map_or((1, one), of_phi)
     }
 
     /// k and w, if `b_bar` is `w·deltaᵏ·φₖ(x)` with k ≥ 2.

@@ -52,28 +52,53 @@ impl FactoredMethod {
         state: &[T],
     ) -> FactoredCoefficients<T> {
         let all = self.functions(token, state, self.fit().near, false);
+        let a_bar = self.tap_decay(&all);
+        if let Some(r) = all.inverse.clone().filter(|_| self.is_tustin()) {
+            return FactoredCoefficients {
+                a_bar,
+                b_bar: Coefficient::Factored(r.clone()),
+                b_prev: Some(r),
+            };
+        }
         let b_bar = match all.gain(self.form.gains[0]).value {
             Term::Constant(gain) => Coefficient::PerToken(token.delta.clone().scale(gain)),
             Term::Of(gain) => Coefficient::Factored(gain),
         };
         let b_prev = Some(all.gain(previous).value.like(&all.x));
-        FactoredCoefficients { a_bar: self.tap_decay(&all), b_bar, b_prev }
+        FactoredCoefficients { a_bar, b_bar, b_prev }
     }
 
     /// The coefficients and their derivatives, of a method that reads the token before.
-    pub(crate) fn backward_taps<T: Real>(
-        self,
-        token: &TokenTerms<T>,
-        state: &[T],
-    ) -> Option<TapSlopes<T>> {
-        let previous = self.form.previous?;
+    pub(crate) fn backward_taps<T: Real>(self, token: &TokenTerms<T>, state: &[T]) -> TapSlopes<T> {
         let all = self.functions(token, state, self.fit().slopes, true);
-        Some(TapSlopes {
+        TapSlopes {
             a_bar: self.tap_decay(&all),
             decay_slope: self.decay_slope(all.inverse.clone()),
             gain: all.gain(self.form.gains[0]),
-            previous: all.gain(previous),
-        })
+            previous: all.gain(self.form.previous.unwrap_or(Gain::Constant(0.0))),
+        }
+    }
+
+    /// The constant w, if `b_bar` is `w·delta` and `b_prev` is `w·delta·a_bar`: the input of the
+    /// token before then joins the state before it decays.
+    pub(crate) fn tap_before_decay(self) -> Option<f64> {
+        match (self.form.decay, self.form.previous, self.form.gains) {
+            (
+                Decay::Exponential,
+                Some(Gain::Exponential { weight }),
+                [Gain::Constant(own), Gain::Constant(0.0), Gain::Constant(0.0)],
+            ) if own == weight => Some(weight),
+            _ => None,
+        }
+    }
+
+    /// Whether the method is Tustin's rule, whose gains are both `½/(1 − x/2)`.
+    pub(crate) fn is_tustin(self) -> bool {
+        let half = Gain::Cayley { weight: 0.5 };
+        let zero = Gain::Constant(0.0);
+        self.form.decay == Decay::Cayley
+            && self.form.previous == Some(half)
+            && self.form.gains == [half, zero, zero]
     }
 
     fn tap_decay<T: Real>(self, all: &Functions<T>) -> T {

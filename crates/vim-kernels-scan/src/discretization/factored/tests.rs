@@ -41,8 +41,8 @@ fn compare_parts(coarse: bool, tolerance: f64) {
                     let token_factor = factored.token_factor(&token);
                     // Of b_prev: the value, once more, and its slopes.
                     let mut previous = Vec::new();
-                    let taps = factored.backward_taps(&token, &state);
-                    let (back_a_bar, slope, b_bar, d_delta, d_a) = if let Some(back) = taps {
+                    let (back_a_bar, slope, b_bar, d_delta, d_a) = if factored.two_taps() {
+                        let back = factored.backward_taps(&token, &state);
                         let values = |gain: TapGain<Lanes<false>>| {
                             let slope = gain.slope.like(&t) * t * t;
                             (gain.value.like(&t) * t, gain.by_delta.like(&t), out(slope))
@@ -52,7 +52,7 @@ fn compare_parts(coarse: bool, tolerance: f64) {
                         for (name, got) in
                             [("b_prev", &forward.b_prev), ("b_prev once more", &again.b_prev)]
                         {
-                            let got = got.map_or(f64::NAN, |gain| out(gain * t));
+                            let got = got.map_or(f64::NAN, |gain| out(gain * token_factor));
                             previous.push((name, got, want(exact.value)));
                         }
                         previous.push(("b_prev again", out(value), want(exact.value)));

@@ -184,6 +184,7 @@ fn chunk_back<F: Float, FB: Float, FC: Float, S: Float, V: Size, W: Size>(
         turn_back::<F, FB, FC, W>(
             state,
             &ahead.tile,
+            &ahead.u,
             tensors,
             grad_y,
             grads,
@@ -410,6 +411,7 @@ fn step_sizes_of_tile<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
 fn turn_back<F: Float, FB: Float, FC: Float, W: Size>(
     state: &mut State<F, W>,
     tile: &TokenTile<F>,
+    inputs: &Array<F>,
     tensors: &ScanTensors<F, FB, FC>,
     grad_y: &Rows<F>,
     grads: &mut TokenGradTensors<F>,
@@ -427,7 +429,7 @@ fn turn_back<F: Float, FB: Float, FC: Float, W: Size>(
     for k in 0..comptime!(plan.tokens_per_turn()) {
         let j = first + comptime!(plan.tokens_per_turn() - 1 - k);
         let place = comptime!(k % plan.read_ahead());
-        read_from_tile::<F>(&mut state.next, place, tile, j, plan);
+        read_from_tile::<F>(&mut state.next, place, tile, inputs, j, plan);
         let now = state.next.token(place, plan);
         // Where nothing is read from there, it may be past the end.
         let step = begin + j;

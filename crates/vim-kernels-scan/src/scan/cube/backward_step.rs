@@ -1,6 +1,8 @@
 //! The backward step over one token of a scan, for one channel: the adjoint of
 //! [`forward_step`](super::forward_step::forward_step).
 
+mod taps;
+
 use cubecl::ir::Scope;
 use cubecl::prelude::*;
 
@@ -8,8 +10,11 @@ use super::chunks::saved_index;
 use super::forward_step::{Projections, Sum, get, lane, saved, set, state_terms};
 use super::layout::ScanPlan;
 use super::reading::{from_neighbour, of_channels, places};
-use crate::discretization::factored::{Coefficient, FactoredMethod, TapSlopes, TokenTerms};
-use vim_kernels_core::{Real, Term, Traced};
+use crate::discretization::factored::{Coefficient, FactoredMethod, TokenTerms};
+use taps::{by_tap_before_decay, by_taps, tap_at};
+use vim_kernels_core::{Real, Traced};
+
+pub(super) use taps::flow_into_end;
 
 /// The backward scan's registers, one for each state.
 #[derive(CubeType)]
@@ -19,7 +24,9 @@ pub(crate) struct Adjoint {
     /// `a_bar[t+1]·∂L/∂h[t+1]`.
     pub(crate) carry: Array<f32>,
     /// The reverse way's state after the token that it visited last, `t + 1`, of a two-way method.
-    /// `b_prev[t+1]·∂L/∂h[t+1]` of one that reads the token before.
+    /// `b_prev[t+1]·∂L/∂h[t+1]` of one that reads the token before; of one with a
+    /// [tap before the decay](FactoredMethod::tap_before_decay), of which `carry` is that but for a
+    /// factor, the first is `delta[t+1]`.
     pub(crate) returning: Array<f32>,
     /// The sum of the gradient of a.
     pub(crate) a: Array<f32>,
@@ -51,6 +58,8 @@ struct Channel<'a> {
     u: Traced<'a>,
     /// u of the token before, where the method reads it.
     before: Option<Traced<'a>>,
+    /// `delta[t+1]`, where there is a [tap before the decay](FactoredMethod::tap_before_decay).
+    behind: Option<Traced<'a>>,
     delta: Traced<'a>,
     dy: Traced<'a>,
     token: TokenTerms<Traced<'a>>,
@@ -63,6 +72,9 @@ struct Channel<'a> {
     y: Sum<'a>,
     du: Sum<'a>,
     ddelta: Sum<'a>,
+    /// Σ b·∂L/∂h of the token behind and of the one before with this token's decay, where there is
+    /// a [tap before the decay](FactoredMethod::tap_before_decay).
+    taps: [Sum<'a>; 2],
     /// Σ b·∂L/∂h where b_bar is per token; where it is a function ψ of x up to the token factor,
     /// Σ ψ·b·∂L/∂h without ψ's constant factor. du is a multiple of it, and so is a part of
     /// ddelta, except for the Cayley transform.
@@ -86,6 +98,8 @@ impl<'a> Channel<'a> {
             du: Sum::new(),
             ddelta: Sum::new(),
             driven: Sum::new(),
+            taps: [Sum::new(), Sum::new()],
+            behind: None,
             u,
             before,
             delta,
@@ -112,6 +126,23 @@ impl<'a> Channel<'a> {
         inputs.map(&mut one).collect()
     }
 
+    /// Notes delta of the token behind, and keeps that of this one, where there is a
+    /// [tap before the decay](FactoredMethod::tap_before_decay).
+    fn step_behind(
+        channels: &mut [Self],
+        scope: &'a Scope,
+        adjoint: &mut AdjointExpand,
+        delta: NativeExpand<f32>,
+        plan: ScanPlan,
+    ) {
+        if plan.factored().tap_before_decay().is_some() {
+            let behind = get::expand(scope, &adjoint.returning, 0);
+            let all = of_channels(scope, Traced::new(scope, plan.ptx, behind), plan.channels());
+            channels.iter_mut().zip(all).for_each(|(of, behind)| of.behind = Some(behind));
+            set::expand(scope, &mut adjoint.returning, 0, delta);
+        }
+    }
+
     /// The token's gradients in the unit's own channel, to which the adjacent unit adds its sums.
     fn finish(
         scope: &'a Scope,
@@ -122,7 +153,7 @@ impl<'a> Channel<'a> {
         let factored = plan.factored();
         let mut channels = channels.into_iter();
         let mut own = channels.next().expect("invariant: a unit has a channel");
-        if let Some(Self { y, du, ddelta, driven, .. }) = channels.next() {
+        if let Some(Self { y, du, ddelta, driven, taps: [behind, earlier], .. }) = channels.next() {
             // Without a gate nothing needs y.
             if plan.spec.has_z {
                 add_neighbours(scope, &mut own.y, y);
@@ -130,10 +161,19 @@ impl<'a> Channel<'a> {
             add_neighbours(scope, &mut own.du, du);
             add_neighbours(scope, &mut own.ddelta, ddelta);
             add_neighbours(scope, &mut own.driven, driven);
+            add_neighbours(scope, &mut own.taps[0], behind);
+            add_neighbours(scope, &mut own.taps[1], earlier);
         }
         let Self { u, token, token_factor, by_token, y, mut du, mut ddelta, driven, .. } = own;
         let driven = driven.or(zero);
-        if let Some([_, d_delta, b_bar]) = by_token {
+        let (taps, scalars) = (own.taps, [own.behind, own.before]);
+        if let (Some(w), [Some(delta_behind), Some(u_before)]) =
+            (factored.tap_before_decay(), scalars)
+        {
+            let [behind, earlier] = taps.map(|sum| sum.or(zero));
+            du.add((driven.clone() * token.delta + behind * delta_behind).scale(w));
+            ddelta.add((driven * u + earlier * u_before).scale(w));
+        } else if let Some([_, d_delta, b_bar]) = by_token {
             du.add(driven.clone() * b_bar);
             ddelta.add(driven * u * d_delta);
         } else if factored.goes_via_x() {
@@ -235,31 +275,45 @@ struct Through<'a> {
     drive: Traced<'a>,
 }
 
-/// Through the Cayley transform.
+/// Through the Cayley transform; of Tustin's rule with `tap`, B and u of the token before and what
+/// flows into b·u from the token behind.
 fn by_cayley<'a>(
     factored: FactoredMethod,
     channel: &mut Channel<'a>,
     state: StateAt<'a>,
+    tap: Option<[Traced<'a>; 3]>,
 ) -> Through<'a> {
     let StateAt { terms, before, b, dh, driven_by, reverse, da, .. } = state;
     let a = terms[0].clone();
     let r = factored.backward_bilinear(&channel.token, &terms);
     let a_bar = r.clone().scale(2.0).offset(-1.0);
-    let drive = r.clone() * channel.stepped_u.clone();
+    let mut drive = r.clone() * channel.stepped_u.clone();
     let once = driven_by * r.clone();
     let flow = match &reverse {
         None => once.clone().scale(2.0) - dh.clone(),
         Some(_) => a_bar.clone() * dh.clone(),
     };
-    channel.driven.add(once.clone() * b.clone());
-    let db = once.clone() * channel.stepped_u.clone();
+    let db = if let Some([.., from_behind]) = &tap {
+        drive = once.clone() * channel.token_factor.clone();
+        let driven = drive.clone() + from_behind.clone();
+        channel.du.add(driven.clone() * b.clone());
+        driven * channel.u.clone()
+    } else {
+        channel.driven.add(once.clone() * b.clone());
+        once.clone() * channel.stepped_u.clone()
+    };
     // Through a_bar and through b_bar, with r² in both.
     let twice = once * r.clone();
     let by_decay = match &reverse {
         None => twice.clone() * before,
         Some(reverse) => reverse.moved(&dh, &before) * (r.clone() * r),
     };
-    let by_drive = twice * (b * channel.u.clone());
+    let by_drive = match tap {
+        None => twice.clone() * (b * channel.u.clone()),
+        Some([b_before, u_before, _]) => {
+            twice * (b * channel.u.clone() + b_before * u_before).scale(0.5)
+        }
+    };
     channel.ddelta.add(by_decay.clone() * a);
     channel.ddelta.add(by_drive.clone());
     let da = da + (by_drive * channel.half_delta.clone() + by_decay) * channel.delta.clone();
@@ -329,45 +383,23 @@ fn by_slopes<'a>(
     Through { flow, db, da, a_bar, drive }
 }
 
-/// Through the coefficients of a method that reads the token before.
-fn by_taps<'a>(
-    slopes: TapSlopes<Traced<'a>>,
-    channel: &mut Channel<'a>,
-    state: StateAt<'a>,
-    [b_before, u_before, tap]: [Traced<'a>; 3],
-) -> Through<'a> {
-    let StateAt { terms, before, b, dh, da, .. } = state;
-    let TapSlopes { a_bar, decay_slope, gain, previous } = slopes;
-    let flow = a_bar.clone() * dh.clone();
-    let dx = through_decay(decay_slope, &a_bar, &dh, &flow, &before, None);
-    // Of the token's b·u, through both states that it drives, and of the b·u before it.
-    let stepped = dh.clone() * channel.delta.clone();
-    let driven = gain.value.times(&stepped).like(&dh) + tap;
-    let drive = previous.value.times(&stepped).like(&dh);
-    let [own, earlier] =
-        [b.clone() * channel.u.clone(), b_before * u_before].map(|bu| bu * dh.clone());
-    channel.du.add(driven.clone() * b);
-    channel.ddelta.add(dx.clone() * terms[0].clone());
-    let by_delta = gain.by_delta.times(&own).plus(previous.by_delta.times(&earlier));
-    channel.ddelta.add(by_delta.like(&dh));
-    let by_x = gain.slope.times(&own).plus(previous.slope.times(&earlier));
-    let dx = Term::Of(dx).plus(by_x.times(&channel.delta)).like(&dh);
-    let da = da + dx * channel.delta.clone();
-    Through { flow, db: driven * channel.u.clone(), da, a_bar, drive }
-}
-
 /// Through the coefficients, by the shortest of the ways that the method has.
 fn through<'a>(
     factored: FactoredMethod,
     channel: &mut Channel<'a>,
     state: StateAt<'a>,
 ) -> Through<'a> {
-    let taps = factored.backward_taps(&channel.token, &state.terms);
-    if let (Some(slopes), Some([b, tap]), Some(u)) = (taps, &state.tap, &channel.before) {
-        let before = [b, u, tap].map(Traced::clone);
-        by_taps(slopes, channel, state, before)
+    if let (Some([b, from_behind]), Some(u)) = (&state.tap, &channel.before) {
+        let tap = [b, u, from_behind].map(Traced::clone);
+        if factored.is_tustin() {
+            by_cayley(factored, channel, state, Some(tap))
+        } else if let Some(weight) = factored.tap_before_decay() {
+            by_tap_before_decay(factored, channel, state, tap, weight)
+        } else {
+            by_taps(factored, channel, state, tap)
+        }
     } else if factored.is_bilinear() {
-        by_cayley(factored, channel, state)
+        by_cayley(factored, channel, state, None)
     } else if factored.goes_via_x() {
         via_x(factored, channel, state)
     } else {
@@ -388,38 +420,6 @@ fn step_reverse<'a>(
 ) {
     set::expand(scope, &mut adjoint.returning, n, returning.clone().value());
     through_output(scope, adjoint, y, [c, &(h.clone() + returning), dy], place, adds);
-}
-
-/// Turns the gradients of the states after the token behind a segment, in `flow`, into what flows
-/// into the segment's last token: into its states and, in `tap`, into its b·u. `delta` is that
-/// token's step in the unit's channel.
-#[cube]
-pub(crate) fn flow_into_end(
-    flow: &mut Array<f32>,
-    tap: &mut Array<f32>,
-    rates: &Array<f32>,
-    delta: f32,
-    #[comptime] plan: ScanPlan,
-) {
-    intrinsic!(|scope| {
-        let number = |value| Traced::new(scope, plan.ptx, value);
-        let factored = plan.factored();
-        let tokens: Vec<_> = of_channels(scope, number(delta), plan.channels())
-            .into_iter()
-            .map(|delta| factored.token(delta))
-            .collect();
-        for [channel, _, n] in places(plan.states, plan.channels()) {
-            let terms = state_terms(scope, rates, n, factored.backward_state_len(), plan);
-            let token = &tokens[channel];
-            let step = factored.recompute_forward(token, &terms);
-            let dh = number(get::expand(scope, flow, n));
-            let stepped = factored.token_factor(token) * dh.clone();
-            set::expand(scope, flow, n, (step.a_bar * dh).value());
-            if let Some(b_prev) = step.b_prev {
-                set::expand(scope, tap, n, (b_prev * stepped).value());
-            }
-        }
-    })
 }
 
 /// The adjoint of [`forward_step`] at the `j`-th token of a chunk: from `h[t]`, `h[t-1]` in
@@ -445,6 +445,7 @@ pub(crate) fn backward_step<W: Size>(
         let factored = plan.factored();
         let zero = number(dy).constant(0.0);
         let mut channels = Channel::all(scope, [u, delta, dy], u_before, plan);
+        Channel::step_behind(&mut channels, scope, adjoint, delta, plan);
         let width = plan.shared_vector_width();
         let mut groups = vec![None; plan.saved_vectors()];
         for [i, place, n] in places(plan.states, plan.channels()) {
@@ -476,10 +477,7 @@ pub(crate) fn backward_step<W: Size>(
             }
             let da = number(get::expand(scope, &adjoint.a, n));
             let (again, drives, h_before) = (reverse.clone(), b.clone(), before.clone());
-            let tap = plan.two_taps().then(|| {
-                let from_behind = number(get::expand(scope, &adjoint.returning, n));
-                [projections.b_before(scope, &at, place, plan), from_behind]
-            });
+            let tap = tap_at(scope, adjoint, projections, &at, [place, n], plan);
             let state = StateAt { terms, before, b, dh, driven_by, reverse, tap, da };
             let Through { flow, mut db, da, a_bar, drive } = through(factored, channel, state);
             if adds_b {
@@ -489,7 +487,7 @@ pub(crate) fn backward_step<W: Size>(
                 let returning = a_bar * reverse.before + drive * drives;
                 let (y, output) = (&mut channel.y, [&c, &h, &dy]);
                 step_reverse(scope, adjoint, y, returning, output, [place, n], adds_c);
-            } else if plan.two_taps() {
+            } else if plan.two_taps() && factored.tap_before_decay().is_none() {
                 set::expand(scope, &mut adjoint.returning, n, drive.value());
             }
             set::expand(scope, &mut adjoint.b, place, db.value());

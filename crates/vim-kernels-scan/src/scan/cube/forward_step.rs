@@ -207,7 +207,7 @@ struct Drive<'a> {
     u: Traced<'a>,
     once: Option<Traced<'a>>,
     terms: Option<Vec<Term<Traced<'a>>>>,
-    /// u of the token before, where the method reads it, times the token's factor.
+    /// u of the token before, where the method reads it, times what all states have in common.
     before: Option<Traced<'a>>,
 }
 
@@ -241,10 +241,13 @@ impl<'a> Drive<'a> {
                 gain * (once.clone() * b)
             }
         };
-        let next = step.a_bar.clone() * h + drive;
-        match (&step.b_prev, before) {
-            (Some(b_prev), Some(u)) => next + b_prev.clone() * (u.clone() * b_before.clone()),
-            _ => next,
+        let tap = before.as_ref().map(|u| u.clone() * b_before.clone());
+        match (&step.b_prev, tap) {
+            (Some(_), Some(tap)) if factored.tap_before_decay().is_some() => {
+                step.a_bar.clone() * (h + tap) + drive
+            }
+            (Some(b_prev), Some(tap)) => step.a_bar.clone() * h + (drive + b_prev.clone() * tap),
+            _ => step.a_bar.clone() * h + drive,
         }
     }
 }
@@ -319,7 +322,8 @@ pub(super) fn step_states<'a>(
         .zip(us)
         .map(|(delta, u)| {
             let token = factored.token(delta);
-            let before = befores.next().map(|u| factored.token_factor(&token) * u);
+            let weight = factored.tap_before_decay().unwrap_or(1.0);
+            let before = befores.next().map(|u| factored.token_factor(&token).scale(weight) * u);
             (token, Drive::new(factored, u, before))
         })
         .collect();

@@ -168,7 +168,8 @@ impl ScanPlan {
     /// Whether the method leaves registers to read ahead and to overlap two tokens, as those that
     /// evaluate φ functions do not. (Above 168, two cubes of 128 units run at once, not three.)
     pub(crate) fn has_spare_registers(self) -> bool {
-        self.factored().evaluates_no_phi() && !self.two_taps()
+        let factored = self.factored();
+        factored.evaluates_no_phi() && (!self.two_taps() || factored.tap_before_decay().is_some())
     }
 
     /// Whether a unit of the backward scan has half of the states of
@@ -182,9 +183,10 @@ impl ScanPlan {
     /// and prepares it before its states: where there is room, and registers. Methods whose
     /// coefficients are polynomials or φ functions of x lose by it.
     pub(crate) fn tiles_tokens(self) -> bool {
-        let few_terms = self.factored().b_bar_is_per_token() || self.factored().is_bilinear();
-        let one_tap = !self.two_taps();
-        self.aligned && self.split && self.pairs_channels() && few_terms && one_tap
+        let factored = self.factored();
+        let few_terms =
+            factored.b_bar_is_per_token() || factored.is_bilinear() || factored.is_tustin();
+        self.aligned && self.split && self.pairs_channels() && few_terms
     }
 
     /// Channels of which a unit of the backward scan has states, and how many of each.

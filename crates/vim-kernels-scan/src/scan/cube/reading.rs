@@ -249,7 +249,7 @@ pub(super) fn read_token<F: Float, FB: Float, FC: Float>(
         to.values[comptime!(INPUTS * place)] = tensors.u.data[walks.u.at(step)];
         to.values[comptime!(INPUTS * place + 1)] = tensors.delta.data[walks.delta.at(step)];
     }
-    if comptime!(plan.two_taps()) {
+    if comptime!(plan.two_taps() && !plan.tiles_tokens()) {
         let before = tensors.u.data[walks.u.at(max(step, 1usize) - 1)];
         to.values[comptime!(INPUTS * plan.read_ahead() + place)] =
             select(step > 0, before, F::new(0.0f32));
@@ -260,16 +260,23 @@ pub(super) fn read_token<F: Float, FB: Float, FC: Float>(
     }
 }
 
-/// Reads u and delta of the chunk's `j`-th token where they are in shared memory.
+/// Reads u and delta of the chunk's `j`-th token where they are in shared memory; the last of
+/// `inputs` is u of the token before the chunk.
 #[cube]
 pub(super) fn read_from_tile<F: Float>(
     to: &mut InputsAhead<F>,
     #[comptime] place: usize,
     tile: &TokenTile<F>,
+    inputs: &Array<F>,
     j: usize,
     #[comptime] plan: ScanPlan,
 ) {
     if comptime!(plan.tiles_tokens()) {
+        if comptime!(plan.two_taps()) {
+            let before = tile_element::<F>(&tile.u, max(j, 1usize) - 1, plan);
+            to.values[comptime!(INPUTS * plan.read_ahead() + place)] =
+                select(j > 0, before, inputs[plan.chunk()]);
+        }
         to.values[comptime!(INPUTS * place)] = tile_element::<F>(&tile.u, j, plan);
         to.values[comptime!(INPUTS * place + 1)] = tile_element::<F>(&tile.delta, j, plan);
     }
