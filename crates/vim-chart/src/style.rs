@@ -3,11 +3,11 @@
 /// The colours of a [`document`](crate::document); a page's style sheet has its own for `.c0` to
 /// `.c9`.
 ///
-/// Okabe and Ito's palette, without its yellow, which is too light for a line; then grey, violet,
-/// olive and claret.
+/// Okabe and Ito's palette, without its yellow, which is too light for a line; then grey, lavender,
+/// violet and brown.
 pub(crate) const COLOURS: [&str; 10] = [
     "#0072b2", "#d55e00", "#009e73", "#c2649a", "#e69f00", "#56b4e9", "#4d4d4d", "#7b5ea7",
-    "#8a8a00", "#8b1e3f",
+    "#a014f0", "#642800",
 ];
 
 /// A colour and a marker shape.
@@ -44,7 +44,7 @@ impl SeriesStyle {
     pub fn marker(self, (x, y): (f64, f64), r: f64) -> String {
         let corners: &[(f64, f64)] = match self.colour {
             8 => &[(0.0, 1.2), (1.1, -0.9), (-1.1, -0.9)],
-            9 => &[(-1.3, 0.0), (-0.4, -0.4), (0.0, -1.3), (0.4, -0.4), (1.3, 0.0), (0.0, 1.3)],
+            9 => &[(-1.1, -1.1), (1.1, -1.1), (-1.1, 1.1), (1.1, 1.1)],
             0 | 4 => return format!(r#"<circle class="dot" cx="{x:.1}" cy="{y:.1}" r="{r:.1}"/>"#),
             1 | 5 => &[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
             2 | 6 => &[(0.0, -1.2), (1.1, 0.9), (-1.1, 0.9)],

@@ -226,6 +226,7 @@ impl<'a> Drive<'a> {
         [b, b_before]: [&Traced<'a>; 2],
     ) -> Traced<'a> {
         let Self { factored, u, once, terms, before } = self;
+        let tap = before.as_ref().map(|u| u.clone() * b_before.clone());
         let b = b.clone();
         let drive = match step.b_bar.clone() {
             Coefficient::PerToken(b_bar) => {
@@ -238,15 +239,19 @@ impl<'a> Drive<'a> {
             }
             Coefficient::Factored(gain) => {
                 let once = once.get_or_insert_with(|| factored.token_factor(token) * u.clone());
-                gain * (once.clone() * b)
+                match tap.as_ref().filter(|_| factored.is_tustin()) {
+                    Some(tap) => gain * (once.clone() * b + tap.clone()),
+                    None => gain * (once.clone() * b),
+                }
             }
         };
-        let tap = before.as_ref().map(|u| u.clone() * b_before.clone());
         match (&step.b_prev, tap) {
             (Some(_), Some(tap)) if factored.tap_before_decay().is_some() => {
                 step.a_bar.clone() * (h + tap) + drive
             }
-            (Some(b_prev), Some(tap)) => step.a_bar.clone() * h + (drive + b_prev.clone() * tap),
+            (Some(b_prev), Some(tap)) if !factored.is_tustin() => {
+                step.a_bar.clone() * h + (drive + b_prev.clone() * tap)
+            }
             _ => step.a_bar.clone() * h + drive,
         }
     }
