@@ -335,21 +335,23 @@ pub(crate) fn linearize_at<T: Real>(
     // At fixed x: ∂b_bar/∂delta = ψ₁ + 2·delta·ψ₂ + 3·delta²·ψ₃.
     let direct = horner(&delta, [g1, g2.scale(2.0), g3.scale(3.0)]);
     let decay_slope = form.decay.slope(&x, &a_bar);
-    // b_prev = delta·ψ₀, by delta ψ₀ + delta·ψ₀′·a, by a delta·ψ₀′·delta.
     let [b_prev, prev_delta, prev_a] = match form.previous {
         Some(gain) => {
-            let value = gain.value(series, &x, &a_bar, form.decay);
-            let slope = gain.slope(series, &x, &a_bar, form.decay).times(&delta);
-            let by_delta = slope.clone().times(&a).plus(value.clone());
-            let by_a = slope.times(&delta);
-            [Some(value.times(&delta).like(&x)), Some(by_delta.like(&x)), Some(by_a.like(&x))]
+            let value = gain.value(series, &x, &a_bar, form.decay).times(&delta);
+            let by_delta = gain.by_delta(series, &x, &a_bar, form.decay);
+            let by_a = gain.slope(series, &x, &a_bar, form.decay).times(&delta).times(&delta);
+            [Some(value.like(&x)), Some(by_delta.like(&x)), Some(by_a.like(&x))]
         }
         None => [None, None, None],
     };
     Linearized {
         d_delta: Coefficients {
             a_bar: decay_slope.clone() * a.clone(),
-            b_bar: gain_slope.clone().times(&a).plus(direct).like(&x),
+            b_bar: if form.published {
+                gain_slope.clone().times(&a).plus(direct).like(&x)
+            } else {
+                s1.by_delta(series, &x, &a_bar, form.decay).like(&x)
+            },
             b_prev: prev_delta,
         },
         d_a: Coefficients {
@@ -442,6 +444,32 @@ impl Gain {
             }
             (Self::Truncated { k, terms }, _) => {
                 Term::Of(phi_series_derivative(k, terms, x.clone()))
+            }
+        }
+    }
+}
+
+impl Gain {
+    /// `∂(delta·ψ)/∂delta = ψ + x·ψ′`, without the subtraction that this is at large |x|, of which
+    /// nothing would be left for φ₁.
+    #[inline(always)]
+    fn by_delta<T: Real>(self, series: Series, x: &T, a_bar: &T, decay: Decay) -> Term<T> {
+        let exp = decay.exp(x, a_bar);
+        match self {
+            Self::Constant(value) => Term::Constant(value),
+            Self::Cayley { weight } => {
+                let inverse = cayley_inverse(x.clone());
+                Term::Of(inverse.clone() * inverse).scale(weight)
+            }
+            Self::Exponential { weight } => Term::Of(exp * x.clone().offset(1.0)).scale(weight),
+            Self::PhiSlope => Term::Of(exp.clone() - phi_derivative(1, x.clone(), exp)),
+            Self::Phi { k: 1, weight, .. } => Term::Of(exp).scale(weight),
+            Self::Phi { k: 2, weight, .. } => {
+                Term::Of(phi_derivative(1, x.clone(), exp)).scale(weight)
+            }
+            Self::Phi { .. } | Self::Truncated { .. } => {
+                let slope = self.slope(series, x, a_bar, decay).times(x);
+                self.value(series, x, a_bar, decay).plus(slope)
             }
         }
     }
