@@ -111,6 +111,8 @@ fn rows(
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray;
+
     use super::*;
 
     #[test]

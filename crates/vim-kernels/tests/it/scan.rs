@@ -5,7 +5,7 @@ use strum::VariantArray;
 use vim_kernels::Discretization::ZohExact;
 use vim_kernels::oracle::OracleScan;
 use vim_kernels::{
-    Discretization, Implementation, KernelChoice, KernelError, ScanOptions, Series, selective_scan,
+    Discretization, Implementation, KernelChoice, KernelError, ScanOptions, selective_scan,
 };
 use vim_verify::scan::{Case, every_case};
 

@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use strum::VariantArray;
-use vim_kernels::{Discretization, KernelError, Precision};
+use vim_kernels::{Discretization, KernelError, Precision, Series};
 use vim_model::{
     Bimamba, ClassToken, DtRank, GateGradient, ModelError, Pool, Preset, REGISTERED, Rope,
     SsmConfig, StateMatrix, VimConfig,

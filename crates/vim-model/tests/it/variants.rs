@@ -4,7 +4,7 @@
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use strum::VariantArray;
-use vim_kernels::{Discretization, KernelChoice, Series};
+use vim_kernels::{Discretization, KernelChoice};
 use vim_model::{
     Bimamba, ClassToken, DtRank, GateGradient, LayerScale, NormKind, Pool, Rope, SsmConfig, Vim,
     VimConfig,

@@ -52,7 +52,7 @@ pub struct Plan {
 }
 
 /// The share of the time that is for steps; evaluations and the start take the rest.
-pub(crate) const FOR_STEPS: f64 = 0.75;
+pub const FOR_STEPS: f64 = 0.75;
 
 const fn rung([size, patch, depth, width, state]: [usize; 5]) -> Rung {
     Rung { size, patch, depth, width, state }
