@@ -178,7 +178,7 @@ fn cases<T: StateNumber>(
             Series::Exact => {
                 // The last has rows of whole sixteen bytes, which a kernel may copy, and tokens for
                 // two segments.
-                let sizes = [[1, 1, 1, 16], [1, 2, 5, 16], USUAL, [2, 67, 40, 16]];
+                let sizes = [[1, 1, 3, 16], [1, 2, 5, 16], USUAL, [2, 67, 40, 16]];
                 let mut cases = sizes.map(|sizes| Case::new(sizes, Form::Variable, 4.0)).to_vec();
                 cases.push(Case::new(USUAL, Form::Variable, 1000.0));
                 if method == Discretization::Zoh {
