@@ -35,7 +35,7 @@ LONGER = {
     "crates/vim-kernels-scan/src/norm/cube/kernel.rs norm_backward": 101,
     "crates/vim-kernels-scan/src/scan/complex/cube/forward.rs complex_forward": 95,
     "crates/vim-kernels-scan/src/scan/complex/cube/mod.rs backward": 101,
-    "crates/vim-kernels-scan/src/scan/cube/forward.rs scan_forward": 98,
+    "crates/vim-kernels-scan/src/scan/cube/forward_step.rs scan_forward": 98,
     "crates/vim-kernels-scan/src/scan/cube/mod.rs scan_passes": 109,
     "crates/vim-kernels-scan/src/scan/native/backward.rs run": 84,
     "crates/vim-model/src/cost.rs components": 127,
@@ -51,10 +51,10 @@ UNLIMITED = {"docs/config-reference.md", "docs/log.md", "CHANGELOG.md"}
 ARCHITECTURE = "docs/architecture.md"
 # The walks of that page, and the most files that each may lead through.
 WALKS = {
-    "A training batch, from a file to the update": 27,
-    "A discretization, from TOML to a kernel": 19,
+    "A training batch, from a file to the update": 26,
+    "A discretization, from TOML to a kernel": 16,
     "A checkpoint, saved and resumed": 15,
-    "A backward scan on a GPU": 26,
+    "A backward scan on a GPU": 23,
     "A segmentation's loss": 22,
     "Several GPUs, from `train` to the sum of gradients": 28,
 }

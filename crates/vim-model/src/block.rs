@@ -78,12 +78,6 @@ impl VimConfig {
     pub fn norm(&self) -> NormConfig {
         NormConfig { d_model: self.d_model, kind: self.norm, epsilon: self.norm_eps }
     }
-
-    /// Every block of the model.
-    #[must_use]
-    pub fn block(&self) -> BlockConfig {
-        BlockConfig { norm: self.norm(), mixer: self.mixer() }
-    }
 }
 
 /// Adds what comes in to the residual stream, and mixes the normalized sum.

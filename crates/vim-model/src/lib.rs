@@ -49,7 +49,6 @@
 mod block;
 mod config;
 mod cost;
-mod direction;
 mod embed;
 mod features;
 mod init;
@@ -68,11 +67,10 @@ pub use config::{
     StateMatrix, VimConfig,
 };
 pub use cost::{ComponentCost, Cost};
-pub use direction::{CausalConv1d, Direction};
 pub use embed::{PatchEmbed, PatchEmbedConfig, PatchProjection};
 pub use features::FeatureError;
 pub use init::{Rule, Scope};
-pub use mixer::Mixer;
+pub use mixer::{CausalConv1d, Direction, Mixer};
 pub use parameters::{DecayGroups, ParameterInfo, decays, layer_of};
 pub use rng::{Draw, keyed, unit};
 pub use rope::RopeTable;

@@ -7,7 +7,7 @@ use burn::nn::Linear;
 use burn::tensor::{Device, FloatDType, Tensor};
 use vim_kernels::{KernelError, MixerWeights, Precision, PreparedMixers, linear, prepare_mixers};
 
-use crate::block::{Block, DropPathMask, Norm, rates};
+use crate::block::{Block, BlockConfig, DropPathMask, Norm, rates};
 use crate::config::{ClassToken, ModelError, Pool, Rope, VimConfig};
 use crate::embed::{PatchEmbed, Tokens};
 use crate::init::{Rule, Scope};
@@ -63,6 +63,12 @@ impl VimConfig {
             Some(Rule::Constant(0.0)),
         );
         Ok(Vim { head: Some(head), config: self.clone(), ..headless })
+    }
+
+    /// Every block of the model.
+    #[must_use]
+    pub fn block(&self) -> BlockConfig {
+        BlockConfig { norm: self.norm(), mixer: self.mixer() }
     }
 
     /// Builds the model without a head, for other tasks: the same values as [`VimConfig::init`],

@@ -96,6 +96,10 @@ pub struct Form {
     pub gains: [Gain; 3],
     /// ψ₀, where the method reads the token before.
     pub previous: Option<Gain>,
+    /// How φ functions in them are evaluated.
+    pub series: Series,
+    /// Whether a GPU may evaluate them with an error of 4e-4, for results of 16 bits.
+    pub coarse: bool,
     /// Whether the sequence is scanned in both directions, with the same coefficients, and
     /// averaged. The result depends on the future: the method is not causal.
     pub two_way: bool,
@@ -175,7 +179,7 @@ fn names() -> String {
 }
 
 impl Discretization {
-    /// What the method is made of.
+    /// What the method is made of, with exact φ functions; see [`Form::under`].
     #[must_use]
     pub const fn form(self) -> Form {
         use Decay::{Cayley, Exponential};
@@ -242,10 +246,11 @@ impl Discretization {
                 (Cayley, [CAYLEY_HALF, ZERO, ZERO], Some(CAYLEY_HALF), 2, formula)
             }
         };
-        let two_way = matches!(self, Self::Poly);
+        let (series, two_way) = (Series::Exact, matches!(self, Self::Poly));
         let published =
             !matches!(self, Self::ZohExact | Self::ExpTrapezoidal | Self::FohLinear | Self::Tustin);
-        Form { decay, gains, previous, two_way, published, order, formula }
+        let coarse = false;
+        Form { decay, gains, previous, series, coarse, two_way, published, order, formula }
     }
 
     /// The series that evaluate the method: both, or the exact one where no truncation is
@@ -298,12 +303,12 @@ pub fn discretize<T: Real>(
     delta: T,
     a: T,
 ) -> Coefficients<T> {
-    let form = method.form();
+    let form = method.form().under(series);
     let x = delta.clone() * a;
     let a_bar = form.decay.value(x.clone());
-    let gains = form.gain_values(series, &x, &a_bar);
+    let gains = form.gain_values(&x, &a_bar);
     let b_prev = match form.previous {
-        Some(gain) => Some(gain.value(series, &x, &a_bar, form.decay).times(&delta).like(&x)),
+        Some(gain) => Some(gain.value(form.series, &x, &a_bar, form.decay).times(&delta).like(&x)),
         None => None,
     };
     Coefficients { b_bar: horner(&delta, gains).times(&delta).like(&x), b_prev, a_bar }
@@ -325,12 +330,12 @@ pub(crate) fn linearize_at<T: Real>(
     a: T,
     a_bar: T,
 ) -> Linearized<T> {
-    let form = method.form();
+    let form = method.form().under(series);
     let x = delta.clone() * a.clone();
     let [s1, s2, s3] = form.gains;
     let slope = |gain: Gain| gain.slope(series, &x, &a_bar, form.decay);
     let gain_slope = horner(&delta, [slope(s1), slope(s2), slope(s3)]).times(&delta);
-    let [g1, g2, g3] = form.gain_values(series, &x, &a_bar);
+    let [g1, g2, g3] = form.gain_values(&x, &a_bar);
     let b_bar = horner(&delta, [g1.clone(), g2.clone(), g3.clone()]).times(&delta).like(&x);
     // At fixed x: ∂b_bar/∂delta = ψ₁ + 2·delta·ψ₂ + 3·delta²·ψ₃.
     let direct = horner(&delta, [g1, g2.scale(2.0), g3.scale(3.0)]);
@@ -364,15 +369,21 @@ pub(crate) fn linearize_at<T: Real>(
 }
 
 impl Form {
+    /// The same with φ functions as `series` says.
+    #[must_use]
+    pub const fn under(self, series: Series) -> Self {
+        Self { series, ..self }
+    }
+
     /// ψ₁, ψ₂, ψ₃ at x. Written out: the closure of `array::map` is not inlined, and the native
     /// kernel is only fast if every branch here is resolved at compile time.
     #[inline(always)]
-    fn gain_values<T: Real>(self, series: Series, x: &T, a_bar: &T) -> [Term<T>; 3] {
+    fn gain_values<T: Real>(self, x: &T, a_bar: &T) -> [Term<T>; 3] {
         let [g1, g2, g3] = self.gains;
         [
-            g1.value(series, x, a_bar, self.decay),
-            g2.value(series, x, a_bar, self.decay),
-            g3.value(series, x, a_bar, self.decay),
+            g1.value(self.series, x, a_bar, self.decay),
+            g2.value(self.series, x, a_bar, self.decay),
+            g3.value(self.series, x, a_bar, self.decay),
         ]
     }
 }

@@ -147,34 +147,6 @@ fn phi_near_derivative<T: Real>(k: usize, x: T) -> T {
     value
 }
 
-/// The polynomial with `count` coefficients that interpolates `φₖ` at the Chebyshev points of
-/// [−bound, bound], by rising power: nearly the best approximation.
-#[cfg_attr(
-    not(any(feature = "cuda", feature = "wgpu")),
-    expect(dead_code, reason = "GPU kernels alone evaluate it")
-)]
-pub(crate) fn fitted_phi(k: usize, count: usize, bound: f64) -> Vec<f64> {
-    let value = |x: f64| (0..24).rev().fold(0.0, |sum, j| sum * x + inverse_factorial(k + j));
-    let node =
-        |i: usize| bound * (std::f64::consts::PI * (2 * i + 1) as f64 / (2 * count) as f64).cos();
-    // Newton's divided differences, then conversion to the power basis.
-    let nodes: Vec<f64> = (0..count).map(node).collect();
-    let mut differences: Vec<f64> = nodes.iter().copied().map(value).collect();
-    for order in 1..count {
-        for i in (order..count).rev() {
-            differences[i] = (differences[i] - differences[i - 1]) / (nodes[i] - nodes[i - order]);
-        }
-    }
-    let mut coefficients = vec![0.0; count];
-    for i in (0..count).rev() {
-        for j in (1..count).rev() {
-            coefficients[j] = coefficients[j - 1] - nodes[i] * coefficients[j];
-        }
-        coefficients[0] = differences[i] - nodes[i] * coefficients[0];
-    }
-    coefficients
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

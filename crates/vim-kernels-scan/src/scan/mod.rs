@@ -17,7 +17,7 @@ mod watch;
 use burn::backend::Dispatch;
 use burn::tensor::Tensor;
 
-use crate::discretization::{Discretization, Series};
+use crate::discretization::{Discretization, Form, Series};
 use vim_kernels_core::op::{fused_op, tensors};
 use vim_kernels_core::{Implementation, KernelChoice, KernelError, record_run, runs_cubecl};
 
@@ -129,9 +129,14 @@ impl ScanSpec {
         }
     }
 
+    /// What its method is made of.
+    pub(crate) fn form(&self) -> Form {
+        self.options.method.form().under(self.options.series)
+    }
+
     /// Number of scans over the sequence: one, or two for a two-way method.
     pub(crate) fn sweeps(&self) -> usize {
-        if self.options.method.form().two_way { 2 } else { 1 }
+        if self.form().two_way { 2 } else { 1 }
     }
 
     /// Weight of each scan's output in their mean.

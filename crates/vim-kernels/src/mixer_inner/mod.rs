@@ -2,14 +2,12 @@
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
-mod inputs;
 mod native;
 
 use burn::backend::Dispatch;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Device, Tensor};
 
-use inputs::{OfInputs, OfWeights};
 use vim_kernels_core::check::{check_dtypes, check_rows, expect};
 use vim_kernels_core::op::{Single, Tensors, fused_op, tensors};
 use vim_kernels_core::{
@@ -50,25 +48,25 @@ pub struct DirectionWeights {
 /// The checked call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MixerSpec {
-    pub(crate) options: ScanOptions,
+    /// The scans of both directions.
+    pub(crate) scan: ScanSpec,
     pub(crate) dt_rank: usize,
     pub(crate) precision: Precision,
     /// Whether the backward pass recomputes the chunk states instead of saving them.
     pub(crate) recompute: bool,
 }
 
-impl MixerSpec {
-    pub(crate) fn scan(self) -> ScanSpec {
-        ScanSpec {
-            options: self.options,
-            bidirectional: true,
-            has_d: true,
-            has_z: true,
-            has_delta_bias: true,
-            b_constant: false,
-            c_constant: false,
-            compact_states: true,
-        }
+/// Both scans as `options` say.
+fn scan(options: ScanOptions) -> ScanSpec {
+    ScanSpec {
+        options,
+        bidirectional: true,
+        has_d: true,
+        has_z: true,
+        has_delta_bias: true,
+        b_constant: false,
+        c_constant: false,
+        compact_states: true,
     }
 }
 
@@ -79,6 +77,64 @@ tensors! {
         xz,
         conv_weight_fwd, conv_bias_fwd, x_proj_fwd, dt_proj_fwd, delta_bias_fwd, a_log_fwd, d_fwd,
         conv_weight_rev, conv_bias_rev, x_proj_rev, dt_proj_rev, delta_bias_rev, a_log_rev, d_rev,
+    }
+}
+
+/// Weights of a direction.
+const WEIGHTS: usize = 7;
+/// Inputs of the operation: `xz`, and the weights of both directions.
+pub(crate) const INPUTS: usize = 1 + 2 * WEIGHTS;
+
+/// What belongs to each weight of a direction; see [`DirectionWeights`].
+#[derive(Clone, Debug)]
+pub(crate) struct OfWeights<T> {
+    pub(crate) conv_weight: T,
+    pub(crate) conv_bias: T,
+    pub(crate) x_proj: T,
+    pub(crate) dt_proj: T,
+    pub(crate) delta_bias: T,
+    pub(crate) a_log: T,
+    pub(crate) d: T,
+}
+
+/// What belongs to each input.
+#[derive(Clone, Debug)]
+pub(crate) struct OfInputs<T> {
+    pub(crate) xz: T,
+    pub(crate) directions: [OfWeights<T>; 2],
+}
+
+impl<T> OfWeights<T> {
+    fn from_array(all: [T; WEIGHTS]) -> Self {
+        let [conv_weight, conv_bias, x_proj, dt_proj, delta_bias, a_log, d] = all;
+        Self { conv_weight, conv_bias, x_proj, dt_proj, delta_bias, a_log, d }
+    }
+
+    fn into_array(self) -> [T; WEIGHTS] {
+        let Self { conv_weight, conv_bias, x_proj, dt_proj, delta_bias, a_log, d } = self;
+        [conv_weight, conv_bias, x_proj, dt_proj, delta_bias, a_log, d]
+    }
+}
+
+impl<T> OfInputs<T> {
+    /// From the order of [`MixerArguments`].
+    pub(crate) fn from_array(all: [T; INPUTS]) -> Self {
+        let [xz, a, b, c, d, e, f, g, h, i, j, k, l, m, n] = all;
+        let directions = [[a, b, c, d, e, f, g], [h, i, j, k, l, m, n]];
+        Self { xz, directions: directions.map(OfWeights::from_array) }
+    }
+
+    /// In the order of [`MixerArguments`].
+    pub(crate) fn into_array(self) -> [T; INPUTS] {
+        let [[a, b, c, d, e, f, g], [h, i, j, k, l, m, n]] =
+            self.directions.map(OfWeights::into_array);
+        [self.xz, a, b, c, d, e, f, g, h, i, j, k, l, m, n]
+    }
+
+    /// The gradients where those of the weights are not wanted.
+    pub(crate) fn xz_alone(xz: T) -> [Option<T>; INPUTS] {
+        let mut xz = Some(xz);
+        std::array::from_fn(|_| xz.take())
     }
 }
 
@@ -128,7 +184,7 @@ pub fn mixer_inner(
     }
     let [batch, len, width] = xz.dims();
     let (d_inner, dt_rank) = (width / 2, fwd.dt_proj.dims()[0]);
-    let spec = MixerSpec { options, dt_rank, precision, recompute };
+    let spec = MixerSpec { scan: scan(options), dt_rank, precision, recompute };
     let [_, d_state] = fwd.a_log.dims();
     for weights in [&fwd, &rev] {
         weights.check(d_inner, d_state, dt_rank)?;
@@ -270,7 +326,7 @@ fn check_size(
         b_constant: false,
         c_constant: false,
     };
-    shapes.check_scan_size(spec.scan(), 2)?;
+    shapes.check_scan_size(spec.scan, 2)?;
     // Both directions' steps, B and C: rows begin at multiples of eight numbers.
     let projected = (spec.dt_rank + 2 * d_state).next_multiple_of(8);
     check_rows(OPERATION, batch * len, 2 * projected.max(d_inner))
@@ -286,6 +342,15 @@ mod tests {
     use vim_kernels_core::op::computed_for_the_first;
 
     #[test]
+    fn names_are_in_the_order_of_the_arguments() {
+        let all = std::array::from_fn(|i| i);
+        let inputs = OfInputs::from_array(all);
+        assert_eq!((inputs.xz, inputs.directions[0].d), (0, 7));
+        assert_eq!(inputs.directions.each_ref().map(|of| of.x_proj), [3, 10]);
+        assert_eq!(inputs.into_array(), all);
+    }
+
+    #[test]
     fn a_frozen_mixer_computes_no_gradients_of_weights() {
         let (d, n, r) = (8, 4, 2);
         let direction =
@@ -298,8 +363,8 @@ mod tests {
         };
         let mut shapes = [vec![2, 5, 2 * d]].into_iter().chain(direction.clone()).chain(direction);
         let inputs = std::array::from_fn(|_| of(shapes.next().expect("fifteen shapes")));
-        let (options, precision) = (ScanOptions::default(), Precision::F32);
-        let spec = MixerSpec { options, dt_rank: r, precision, recompute: false };
+        let (scan, precision) = (scan(ScanOptions::default()), Precision::F32);
+        let spec = MixerSpec { scan, dt_rank: r, precision, recompute: false };
         let computed = computed_for_the_first::<Flex, MixerSpec, 15, 0>(spec, inputs);
         assert_eq!(computed, std::array::from_fn(|i| i == 0));
     }

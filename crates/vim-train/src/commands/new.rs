@@ -15,7 +15,9 @@ use vim_engine::output::{check_apart, check_free, check_no_input, print, say};
 use vim_engine::program;
 use vim_engine::run_folder::check_nameable;
 use vim_engine::task::kinds::cost;
-use vim_engine::task::own::recipe::{FOR_STEPS, Plan, Rung, Start, configuration, plan, rungs, wanted};
+use vim_engine::task::own::recipe::{
+    FOR_STEPS, Plan, Rung, Start, configuration, plan, rungs, wanted,
+};
 use vim_engine::task::own::survey::Survey;
 use vim_engine::train::dry_run::TIMED;
 use vim_engine::train::estimate::speed;
@@ -235,7 +237,7 @@ impl Subject<'_> {
         let (begun, any) = (Instant::now(), self.plan(None, limit));
         let measured = |rung, limit| -> Result<Option<f64>, Error> {
             let config = self.config(rung, any)?;
-            speed(&config, &self.device, limit)
+            speed(&config, self.device, limit)
         };
         let macs = |rung| -> Result<f64, Error> {
             Ok(cost(&self.config(rung, any)?, self.survey.classes.len())?.macs() as f64)

@@ -10,14 +10,13 @@
 //! `∂fₖ/∂delta = fₖ₋₁`, `∂fₖ/∂a = (delta·fₖ₋₁ − k·fₖ)/a = delta·fₖ − k·fₖ₊₁`, the first without
 //! cancellation far from 0, the second near it.
 
-mod fit;
 mod slopes;
 mod taps;
 #[cfg(test)]
 mod tests;
 
-use super::phi::{fitted_phi, inverse_factorial};
-use super::{Decay, Discretization, Form, Gain, Series};
+use super::phi::inverse_factorial;
+use super::{Decay, Form, Gain, Series};
 use vim_kernels_core::{Real, Term};
 
 pub(crate) use taps::TapSlopes;
@@ -32,7 +31,7 @@ const SMALLEST_RATE: f64 = 1e-12;
 type Table = Vec<[f64; 5]>;
 
 /// A coefficient: per token, per (token, state), or per (token, state) with
-/// [`FactoredMethod::token_factor`] divided out.
+/// [`Form::token_factor`] divided out.
 #[derive(Clone)]
 pub(crate) enum Coefficient<T> {
     PerToken(T),
@@ -44,17 +43,8 @@ pub(crate) enum Coefficient<T> {
 pub(crate) struct FactoredCoefficients<T> {
     pub(crate) a_bar: T,
     pub(crate) b_bar: Coefficient<T>,
-    /// Of the token before, over [`FactoredMethod::token_factor`].
+    /// Of the token before, over [`Form::token_factor`].
     pub(crate) b_prev: Option<T>,
-}
-
-/// A method in factored form.
-#[derive(Clone, Copy)]
-pub(crate) struct FactoredMethod {
-    form: Form,
-    series: Series,
-    /// Whether results are of 16 bits, so that coefficients may err by 4e-4.
-    coarse: bool,
 }
 
 /// Terms of a token.
@@ -71,16 +61,31 @@ pub(crate) struct TokenTerms<T> {
     powers: [Term<T>; 5],
 }
 
-impl FactoredMethod {
-    pub(crate) fn new(method: Discretization, series: Series) -> Self {
-        Self { form: method.form(), series, coarse: false }
-    }
+/// Which polynomials stand for the φ functions near 0, and how near.
+#[derive(Clone, Copy)]
+struct Fit {
+    /// |x| below which `b_bar` is one.
+    near: f64,
+    degree: usize,
+    /// |x| below which the derivatives are; their closed forms lose more bits.
+    slopes: f64,
+    /// Degree of that which the backward recurrence starts from, for the φ after the highest one
+    /// used: each step down multiplies its error by x/k.
+    top: usize,
+}
 
-    /// The method for results of 16 bits, if `coarse`.
-    pub(crate) fn coarse(self, coarse: bool) -> Self {
-        Self { coarse, ..self }
-    }
+/// For results in f32: `b_bar` to 4.5e-6 of φ₁, better for the others; the closed form of φ₂ loses
+/// 5 bits at the bound. φ₂ below φ₃ is accurate to 6e-7.
+const FINE: Fit = Fit { near: 0.25, degree: 3, slopes: 0.5, top: 4 };
 
+/// For a mixer in 16 bits: `b_bar` to 2e-4, the derivatives to 3e-4; beyond |x| = 1000 that by a
+/// cancels, and is good to 2e-7 of delta·b_bar.
+const COARSE: Fit = Fit { near: 0.15, degree: 2, slopes: 0.36, top: 2 };
+
+/// The same for φₖ alone.
+const COARSE_ALONE: Fit = Fit { near: 0.05, degree: 1, ..COARSE };
+
+impl Form {
     /// Whether no φ function is evaluated exactly.
     pub(crate) fn evaluates_no_phi(self) -> bool {
         self.highest() == 0
@@ -94,7 +99,7 @@ impl FactoredMethod {
     /// Whether the decay over several tokens depends only on the sum of their deltas:
     /// `e^(a·Σdelta)`.
     pub(crate) fn decays_by_sum(self) -> bool {
-        self.form.decay == Decay::Exponential
+        self.decay == Decay::Exponential
     }
 
     /// The decay over tokens whose deltas sum to `total`, where [`Self::decays_by_sum`].
@@ -104,7 +109,7 @@ impl FactoredMethod {
 
     /// Whether the method reads the token before.
     pub(crate) fn two_taps(self) -> bool {
-        self.form.previous.is_some()
+        self.previous.is_some()
     }
 
     /// Number of terms in [`Self::state`].
@@ -204,11 +209,11 @@ impl FactoredMethod {
         token: &TokenTerms<T>,
         state: &[T],
     ) -> FactoredCoefficients<T> {
-        if let Some(previous) = self.form.previous {
+        if let Some(previous) = self.previous {
             return self.taps_forward(previous, token, state);
         }
         let v = token.scaled.clone() * state[0].clone();
-        let (a_bar, exp, inverse) = self.decay(token, state, &v);
+        let (a_bar, exp, inverse) = self.decay_at(token, state, &v);
         let far = match state {
             [_, k1] => Some(exp * k1.clone() - k1.clone()),
             [_, k1, k2] => Some(exp * k1.clone() + (v.clone() * k2.clone() - k1.clone())),
@@ -251,8 +256,8 @@ impl FactoredMethod {
     }
 
     /// `a_bar`, eˣ and `1/(1 − x/2)`, the last where it is used.
-    fn decay<T: Real>(self, token: &TokenTerms<T>, state: &[T], v: &T) -> (T, T, Option<T>) {
-        match self.form.decay {
+    fn decay_at<T: Real>(self, token: &TokenTerms<T>, state: &[T], v: &T) -> (T, T, Option<T>) {
+        match self.decay {
             Decay::Exponential => {
                 let exp = v.clone().exp2();
                 (exp.clone(), exp, self.inverse(token, state))
@@ -268,7 +273,7 @@ impl FactoredMethod {
     }
 
     fn inverse<T: Real>(self, token: &TokenTerms<T>, state: &[T]) -> Option<T> {
-        let used = self.form.decay == Decay::Cayley || self.cayley() != [0.0; 5];
+        let used = self.decay == Decay::Cayley || self.cayley() != [0.0; 5];
         used.then(|| (token.half.clone() * state[0].clone()).offset(1.0).recip())
     }
 
@@ -326,7 +331,7 @@ impl FactoredMethod {
     /// Weights of the φ functions that are evaluated exactly.
     fn weights(self) -> [f64; 3] {
         let mut weights = [0.0; 3];
-        for gain in self.form.gains {
+        for gain in self.gains {
             if let (Gain::Phi { k, weight, .. }, Series::Exact) = (gain, self.series) {
                 // `deltaᵏ·φₖ`: a gain of φₖ is the k-th gain in every form.
                 weights[k - 1] += weight;
@@ -349,7 +354,7 @@ impl FactoredMethod {
             }
             table[j][p] += value;
         };
-        for (place, gain) in self.form.gains.into_iter().enumerate() {
+        for (place, gain) in self.gains.into_iter().enumerate() {
             let p = place + 1;
             match (gain, self.series) {
                 (Gain::Constant(value), _) => {
@@ -372,10 +377,18 @@ impl FactoredMethod {
         table
     }
 
+    fn fit(self) -> Fit {
+        match (self.coarse, self.phi_k()) {
+            (false, _) => FINE,
+            (true, None) => COARSE,
+            (true, Some(_)) => COARSE_ALONE,
+        }
+    }
+
     /// Weights of `delta^p/(1 − x/2)`.
     fn cayley(self) -> [f64; 5] {
         let mut weights = [0.0; 5];
-        for (place, gain) in self.form.gains.into_iter().enumerate() {
+        for (place, gain) in self.gains.into_iter().enumerate() {
             if let Gain::Cayley { weight } = gain {
                 weights[place + 1] = weight;
             }
@@ -411,4 +424,28 @@ fn total<T: Real>(
     }
     let value = sum.like(v);
     if of_token { Coefficient::PerToken(value) } else { Coefficient::PerState(value) }
+}
+
+/// The polynomial with `count` coefficients that interpolates `φₖ` at the Chebyshev points of
+/// [−bound, bound], by rising power: nearly the best approximation.
+fn fitted_phi(k: usize, count: usize, bound: f64) -> Vec<f64> {
+    let value = |x: f64| (0..24).rev().fold(0.0, |sum, j| sum * x + inverse_factorial(k + j));
+    let node =
+        |i: usize| bound * (std::f64::consts::PI * (2 * i + 1) as f64 / (2 * count) as f64).cos();
+    // Newton's divided differences, then conversion to the power basis.
+    let nodes: Vec<f64> = (0..count).map(node).collect();
+    let mut differences: Vec<f64> = nodes.iter().copied().map(value).collect();
+    for order in 1..count {
+        for i in (order..count).rev() {
+            differences[i] = (differences[i] - differences[i - 1]) / (nodes[i] - nodes[i - order]);
+        }
+    }
+    let mut coefficients = vec![0.0; count];
+    for i in (0..count).rev() {
+        for j in (1..count).rev() {
+            coefficients[j] = coefficients[j - 1] - nodes[i] * coefficients[j];
+        }
+        coefficients[0] = differences[i] - nodes[i] * coefficients[0];
+    }
+    coefficients
 }

@@ -22,13 +22,12 @@
 //! So the only state term is a, and the token terms are delta and deltaᵏ. At v = 0 the closed form
 //! is NaN, but the polynomial is selected.
 
-use super::fit::Fit;
 use super::{
-    Coefficient, FactoredCoefficients, FactoredMethod, SMALLEST_RATE, Table, TokenTerms, UNIT,
+    Coefficient, FactoredCoefficients, Fit, SMALLEST_RATE, Table, TokenTerms, UNIT, fitted_phi,
     polynomial, total, weighted,
 };
-use crate::discretization::Decay;
-use crate::discretization::phi::{fitted_phi, inverse_factorial};
+use crate::discretization::phi::inverse_factorial;
+use crate::discretization::{Decay, Form};
 use vim_kernels_core::{Real, Term};
 
 /// The coefficients with their derivatives.
@@ -50,7 +49,7 @@ pub(crate) struct ViaX<T> {
     pub(crate) a_bar: T,
     /// `∂a_bar/∂x` where it is not `a_bar` itself.
     pub(crate) decay_slope: Option<T>,
-    /// ψ and ψ′ over their [factors](FactoredMethod::factors).
+    /// ψ and ψ′ over their [factors](Form::factors).
     pub(crate) gain: T,
     pub(crate) gain_slope: T,
 }
@@ -64,7 +63,7 @@ impl<T: Real> Coefficient<T> {
     }
 }
 
-impl FactoredMethod {
+impl Form {
     /// Number of terms in [`Self::backward_state`].
     pub(crate) fn backward_state_len(self) -> usize {
         if self.highest() == 0 || self.phi_k().is_some() || self.two_taps() { 1 } else { 2 }
@@ -101,14 +100,14 @@ impl FactoredMethod {
         token: &TokenTerms<T>,
         state: &[T],
     ) -> FactoredCoefficients<T> {
-        if let Some(previous) = self.form.previous {
+        if let Some(previous) = self.previous {
             return self.taps_forward(previous, token, state);
         }
         if let Some((k, _)) = self.phi_k() {
             return phi_k_coefficients(k, self.fit(), token, &state[0]);
         }
         let v = token.scaled.clone() * state[0].clone();
-        let (a_bar, exp, inverse) = self.decay(token, state, &v);
+        let (a_bar, exp, inverse) = self.decay_at(token, state, &v);
         let far = match state {
             [_, rate_inverse] => {
                 let f = self.far(self.highest(), token, exp, rate_inverse);
@@ -123,7 +122,7 @@ impl FactoredMethod {
     /// terms](Self::backward_state).
     pub(crate) fn backward<T: Real>(self, token: &TokenTerms<T>, state: &[T]) -> FactoredSlopes<T> {
         let v = token.scaled.clone() * state[0].clone();
-        let (a_bar, exp, inverse) = self.decay(token, state, &v);
+        let (a_bar, exp, inverse) = self.decay_at(token, state, &v);
         let decay_slope = self.decay_slope(inverse.clone());
         let exact = self.exact_slopes(token, state, &v, exp);
         let [exact_b, exact_delta, exact_a] = match exact {
@@ -261,7 +260,7 @@ impl FactoredMethod {
         state: &[T],
     ) -> ViaX<T> {
         let v = token.scaled.clone() * state[0].clone();
-        let (a_bar, _, inverse) = self.decay(token, state, &v);
+        let (a_bar, _, inverse) = self.decay_at(token, state, &v);
         let decay_slope = self.decay_slope(inverse);
         let (gain, gain_slope) = if let Some([alpha, beta, gamma, _]) = self.cubic() {
             let square = (v.clone() * v.clone()).offset(beta);
@@ -297,7 +296,7 @@ impl FactoredMethod {
     /// `∂a_bar/∂x` where it is not `a_bar` itself: for the Cayley transform, the square of
     /// `1/(1 − x/2)`.
     pub(super) fn decay_slope<T: Real>(self, inverse: Option<T>) -> Option<T> {
-        match self.form.decay {
+        match self.decay {
             Decay::Cayley => inverse.map(|r| r.clone() * r),
             Decay::Exponential => None,
         }
@@ -323,13 +322,13 @@ impl FactoredMethod {
         let rest = self.polynomial().iter().any(|row| row.iter().any(|&c| c != 0.0))
             || self.cayley() != [0.0; 5];
         let one_tap = !self.two_taps();
-        let alone = alone && one_tap && !rest && self.form.decay == Decay::Exponential;
+        let alone = alone && one_tap && !rest && self.decay == Decay::Exponential;
         alone.then(|| (k, weights[k - 1]))
     }
 
     /// Whether the method is bilinear.
     pub(crate) fn is_bilinear(self) -> bool {
-        self.form.decay == Decay::Cayley
+        self.decay == Decay::Cayley
             && self.evaluates_no_phi()
             && self.polynomial().is_empty()
             && self.cayley() == [0.0, 1.0, 0.0, 0.0, 0.0]
@@ -341,7 +340,7 @@ impl FactoredMethod {
     }
 }
 
-/// `a_bar`, and `b_bar` divided by [`FactoredMethod::token_factor`], from token terms and a rate.
+/// `a_bar`, and `b_bar` divided by [`Form::token_factor`], from token terms and a rate.
 fn phi_k_coefficients<T: Real>(
     k: usize,
     fit: Fit,

@@ -5,9 +5,8 @@
 //! is φ₁′, and of φ₁′ it is `eˣ − φ₁′`. Of φ₁′ = φ₁ − φ₂ itself little is left at large |x|, where
 //! both are about 1/|x|: there it is `(eˣ − φ₁)/x`, and its slope `(eˣ − 2φ₁′)/x`.
 
-use super::{Coefficient, FactoredCoefficients, FactoredMethod, TokenTerms};
-use crate::discretization::phi::fitted_phi;
-use crate::discretization::{Decay, Gain};
+use super::{Coefficient, FactoredCoefficients, TokenTerms, fitted_phi};
+use crate::discretization::{Decay, Form, Gain};
 use vim_kernels_core::{Real, Term};
 
 /// A gain ψ, with the derivative of delta·ψ by delta, and ψ′.
@@ -43,8 +42,8 @@ struct Phi<T> {
     curvature1: T,
 }
 
-impl FactoredMethod {
-    /// `a_bar` and the gains, over [`FactoredMethod::token_factor`].
+impl Form {
+    /// `a_bar` and the gains, over [`Form::token_factor`].
     pub(super) fn taps_forward<T: Real>(
         self,
         previous: Gain,
@@ -60,7 +59,7 @@ impl FactoredMethod {
                 b_prev: Some(r),
             };
         }
-        let b_bar = match all.gain(self.form.gains[0]).value {
+        let b_bar = match all.gain(self.gains[0]).value {
             Term::Constant(gain) => Coefficient::PerToken(token.delta.clone().scale(gain)),
             Term::Of(gain) => Coefficient::Factored(gain),
         };
@@ -74,15 +73,15 @@ impl FactoredMethod {
         TapSlopes {
             a_bar: self.tap_decay(&all),
             decay_slope: self.decay_slope(all.inverse.clone()),
-            gain: all.gain(self.form.gains[0]),
-            previous: all.gain(self.form.previous.unwrap_or(Gain::Constant(0.0))),
+            gain: all.gain(self.gains[0]),
+            previous: all.gain(self.previous.unwrap_or(Gain::Constant(0.0))),
         }
     }
 
     /// The constant w, if `b_bar` is `w·delta` and `b_prev` is `w·delta·a_bar`: the input of the
     /// token before then joins the state before it decays.
     pub(crate) fn tap_before_decay(self) -> Option<f64> {
-        match (self.form.decay, self.form.previous, self.form.gains) {
+        match (self.decay, self.previous, self.gains) {
             (
                 Decay::Exponential,
                 Some(Gain::Exponential { weight }),
@@ -96,13 +95,13 @@ impl FactoredMethod {
     pub(crate) fn is_tustin(self) -> bool {
         let half = Gain::Cayley { weight: 0.5 };
         let zero = Gain::Constant(0.0);
-        self.form.decay == Decay::Cayley
-            && self.form.previous == Some(half)
-            && self.form.gains == [half, zero, zero]
+        self.decay == Decay::Cayley
+            && self.previous == Some(half)
+            && self.gains == [half, zero, zero]
     }
 
     fn tap_decay<T: Real>(self, all: &Functions<T>) -> T {
-        match (self.form.decay, &all.inverse) {
+        match (self.decay, &all.inverse) {
             (Decay::Cayley, Some(r)) => r.clone().scale(2.0).offset(-1.0),
             (Decay::Cayley | Decay::Exponential, _) => all.exp.clone(),
         }

@@ -2,7 +2,7 @@ use strum::VariantArray;
 
 use super::taps::TapGain;
 use super::*;
-use crate::discretization::{Coefficients, linearize};
+use crate::discretization::{Coefficients, Discretization, linearize};
 use vim_kernels_core::native::lanes::Lanes;
 
 #[test]
@@ -28,7 +28,7 @@ fn compare_parts(coarse: bool, tolerance: f64) {
                     if !method.bounded(series) && delta * -a > 1.0 {
                         continue;
                     }
-                    let factored = FactoredMethod::new(method, series).coarse(coarse);
+                    let factored = Form { coarse, ..method.form().under(series) };
                     let lanes = |x: f64| Lanes::<false>::splat(x as f32);
                     let out = |x: Lanes<false>| f64::from(x.to_array()[0]);
                     let exact = linearize(method, series, delta, a);
@@ -120,12 +120,10 @@ fn compare_parts(coarse: bool, tolerance: f64) {
 // The backward scan evaluates bilinear through r instead of through the coefficients.
 #[test]
 fn tustin_is_the_plain_formulas() {
-    let factored = FactoredMethod::new(Discretization::Bilinear, Series::Exact);
+    let factored = Discretization::Bilinear.form();
     assert!(factored.is_bilinear());
     let others = Discretization::VARIANTS.iter().filter(|&&m| m != Discretization::Bilinear);
-    assert!(
-        others.into_iter().all(|&method| !FactoredMethod::new(method, Series::Exact).is_bilinear())
-    );
+    assert!(others.into_iter().all(|&method| !method.form().is_bilinear()));
     for delta in [1e-4, 0.05, 2.5f64] {
         for i in 0..400 {
             let a = -f64::from((10f64.powf(-4.0 + 7.0 * f64::from(i) / 400.0)) as f32);

@@ -10,7 +10,8 @@ use super::chunks::saved_index;
 use super::forward_step::{Projections, Sum, get, lane, saved, set, state_terms};
 use super::layout::ScanPlan;
 use super::reading::{from_neighbour, of_channels, places};
-use crate::discretization::factored::{Coefficient, FactoredMethod, TokenTerms};
+use crate::discretization::Form;
+use crate::discretization::factored::{Coefficient, TokenTerms};
 use taps::{by_tap_before_decay, by_taps, tap_at};
 use vim_kernels_core::{Real, Traced};
 
@@ -25,7 +26,7 @@ pub(crate) struct Adjoint {
     pub(crate) carry: Array<f32>,
     /// The reverse way's state after the token that it visited last, `t + 1`, of a two-way method.
     /// `b_prev[t+1]·∂L/∂h[t+1]` of one that reads the token before; of one with a
-    /// [tap before the decay](FactoredMethod::tap_before_decay), of which `carry` is that but for a
+    /// [tap before the decay](Form::tap_before_decay), of which `carry` is that but for a
     /// factor, the first is `delta[t+1]`.
     pub(crate) returning: Array<f32>,
     /// The sum of the gradient of a.
@@ -58,7 +59,7 @@ struct Channel<'a> {
     u: Traced<'a>,
     /// u of the token before, where the method reads it.
     before: Option<Traced<'a>>,
-    /// `delta[t+1]`, where there is a [tap before the decay](FactoredMethod::tap_before_decay).
+    /// `delta[t+1]`, where there is a [tap before the decay](Form::tap_before_decay).
     behind: Option<Traced<'a>>,
     delta: Traced<'a>,
     dy: Traced<'a>,
@@ -73,7 +74,7 @@ struct Channel<'a> {
     du: Sum<'a>,
     ddelta: Sum<'a>,
     /// Σ b·∂L/∂h of the token behind and of the one before with this token's decay, where there is
-    /// a [tap before the decay](FactoredMethod::tap_before_decay).
+    /// a [tap before the decay](Form::tap_before_decay).
     taps: [Sum<'a>; 2],
     /// Σ b·∂L/∂h where b_bar is per token; where it is a function ψ of x up to the token factor,
     /// Σ ψ·b·∂L/∂h without ψ's constant factor. du is a multiple of it, and so is a part of
@@ -82,11 +83,7 @@ struct Channel<'a> {
 }
 
 impl<'a> Channel<'a> {
-    fn new(
-        factored: FactoredMethod,
-        [u, delta, dy]: [Traced<'a>; 3],
-        before: Option<Traced<'a>>,
-    ) -> Self {
+    fn new(factored: Form, [u, delta, dy]: [Traced<'a>; 3], before: Option<Traced<'a>>) -> Self {
         let token = factored.backward_token(delta.clone());
         let token_factor = factored.token_factor(&token);
         let stepped_u = u.clone() * token_factor.clone();
@@ -127,7 +124,7 @@ impl<'a> Channel<'a> {
     }
 
     /// Notes delta of the token behind, and keeps that of this one, where there is a
-    /// [tap before the decay](FactoredMethod::tap_before_decay).
+    /// [tap before the decay](Form::tap_before_decay).
     fn step_behind(
         channels: &mut [Self],
         scope: &'a Scope,
@@ -278,7 +275,7 @@ struct Through<'a> {
 /// Through the Cayley transform; of Tustin's rule with `tap`, B and u of the token before and what
 /// flows into b·u from the token behind.
 fn by_cayley<'a>(
-    factored: FactoredMethod,
+    factored: Form,
     channel: &mut Channel<'a>,
     state: StateAt<'a>,
     tap: Option<[Traced<'a>; 3]>,
@@ -321,11 +318,7 @@ fn by_cayley<'a>(
 }
 
 /// Through x, where `b_bar` is a function of x up to the token's factor.
-fn via_x<'a>(
-    factored: FactoredMethod,
-    channel: &mut Channel<'a>,
-    state: StateAt<'a>,
-) -> Through<'a> {
+fn via_x<'a>(factored: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
     let StateAt { terms, before, b, dh, driven_by, reverse, da, .. } = state;
     let a = terms[0].clone();
     let step = factored.backward_via_x(&channel.token, &terms);
@@ -346,11 +339,7 @@ fn via_x<'a>(
 }
 
 /// Through the decay and the gains of any method.
-fn by_slopes<'a>(
-    factored: FactoredMethod,
-    channel: &mut Channel<'a>,
-    state: StateAt<'a>,
-) -> Through<'a> {
+fn by_slopes<'a>(factored: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
     let StateAt { terms, before, b, dh, driven_by, reverse, da, .. } = state;
     let a = terms[0].clone();
     let step = factored.backward(&channel.token, &terms);
@@ -384,11 +373,7 @@ fn by_slopes<'a>(
 }
 
 /// Through the coefficients, by the shortest of the ways that the method has.
-fn through<'a>(
-    factored: FactoredMethod,
-    channel: &mut Channel<'a>,
-    state: StateAt<'a>,
-) -> Through<'a> {
+fn through<'a>(factored: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
     if let (Some([b, from_behind]), Some(u)) = (&state.tap, &channel.before) {
         let tap = [b, u, from_behind].map(Traced::clone);
         if factored.is_tustin() {

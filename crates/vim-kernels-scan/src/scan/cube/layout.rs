@@ -7,7 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::coords::SizesLaunch;
-use crate::discretization::factored::FactoredMethod;
+use crate::discretization::Form;
 use crate::scan::watch::is_watched;
 use crate::scan::{ScanArguments, ScanSpec};
 use vim_kernels_core::cube::{has_planes, has_ptx};
@@ -94,9 +94,8 @@ pub(crate) struct ScanPlan {
 
 impl ScanPlan {
     /// The method's coefficients.
-    pub(crate) fn factored(self) -> FactoredMethod {
-        let (options, coarse) = (self.spec.options, self.split && self.spec.compact_states);
-        FactoredMethod::new(options.method, options.series).coarse(coarse)
+    pub(crate) fn factored(self) -> Form {
+        Form { coarse: self.split && self.spec.compact_states, ..self.spec.form() }
     }
 
     /// Whether the method reads the token before.
@@ -305,17 +304,17 @@ impl Layout {
         let planes = has_planes(&arguments.u.client);
         let chunk = chunk(spec);
         let sweeps = if backward { 1 } else { spec.sweeps() };
-        let factored = FactoredMethod::new(spec.options.method, spec.options.series);
+        let form = spec.form();
         // The backward pass stores a chunk's states in shared memory, four bytes each.
         let fits = |units: usize| {
             let saved = CHUNK * states * units * size_of::<f32>();
             let sums = if planes { 32 * units } else { 2 * states * (units + CHUNK) * 4 };
-            let rows = 2 * CHUNK + usize::from(factored.two_taps());
+            let rows = 2 * CHUNK + usize::from(form.two_taps());
             let rows = rows * states * size_of::<f32>();
             let steps = CHUNK * units * size_of::<f32>();
             saved + sums + rows + steps <= hardware.max_shared_memory_size
         };
-        let heavy = !backward && !factored.evaluates_no_phi();
+        let heavy = !backward && !form.evaluates_no_phi();
         let most = [if heavy { WIDEST } else { WIDE }, WIDE, 64]
             .into_iter()
             .find(|&units| {

@@ -2,13 +2,11 @@
 
 #![expect(unsafe_code, reason = "launches without bounds checks")]
 
-mod arguments;
 mod backward;
 mod backward_chunk;
 mod backward_step;
 mod chunks;
 mod coords;
-mod forward;
 mod forward_step;
 mod layout;
 mod reading;
@@ -24,9 +22,9 @@ use burn_cubecl::tensor::CubeTensor;
 
 use super::watch::{is_watched, with_largest};
 use super::{ScanArguments, ScanSpec};
-use arguments::rows_launch;
 use backward::{TokenGradTensorsLaunch, scan_backward};
-use forward::scan_forward;
+use coords::rows_launch;
+use forward_step::scan_forward;
 pub use layout::Wanted;
 use layout::{CHUNK, Layout, MAX_STATE_VECTOR, Pass, ScanPlan, Shape};
 use segments::{carried_states, segment_ends, segment_outflows};

@@ -12,8 +12,7 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::zspace::metadata::Metadata;
 
-use super::inputs::{INPUTS, OfInputs, OfWeights};
-use super::{MixerArguments, MixerSpec};
+use super::{INPUTS, MixerArguments, MixerSpec, OfInputs, OfWeights};
 use gate::{gate, gate_backward};
 use sums::{WeightParts, add_token_parts};
 use vim_kernels_core::cube::dense;
@@ -105,7 +104,7 @@ impl Sizes {
 
     /// The scans of both directions, without the gate.
     fn scan(&self) -> ScanSpec {
-        ScanSpec { has_z: false, ..self.spec.scan() }
+        ScanSpec { has_z: false, ..self.spec.scan }
     }
 
     fn both(&self) -> [usize; 3] {
@@ -115,7 +114,8 @@ impl Sizes {
     /// The convolutions of both directions, `[2·B, L, D]`: input of the scans.
     fn convolved(&self, xz: &CubeTensor, weights: &Weights) -> CubeTensor {
         let u = activations(xz, self.both(), self.spec.precision);
-        conv_bidirectional(&self.half(xz, 0), weights.taps.clone(), self.spec.options.reverse, &u);
+        let reverse = self.spec.scan.options.reverse;
+        conv_bidirectional(&self.half(xz, 0), weights.taps.clone(), reverse, &u);
         u
     }
 
@@ -225,7 +225,7 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         sizes.multiply(&of_projected, &weights.x_proj.transposed(), &of_u, Output::Accumulate);
         let (x, grad_x) = (sizes.half(&xz, 0), sizes.half(&grad_xz, 0));
         let taps = weights.taps;
-        let reverse = self.options.reverse;
+        let reverse = self.scan.options.reverse;
         let of_taps = conv_bidirectional_backward(&grad_u, &x, taps.clone(), reverse, &grad_x);
         let Some([x_proj, dt_proj]) = products else {
             return OfInputs::xz_alone(grad_xz);

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
 use rayon::prelude::*;
 
-use super::inputs::{INPUTS, OfInputs};
-use super::{MixerArguments, MixerSpec};
+use super::{INPUTS, MixerArguments, MixerSpec, OfInputs};
 use vim_kernels_core::native::slices::{add, contiguous, slice, tensor};
 use vim_kernels_core::op::{Forward, FusedOp, Tensors};
 use vim_kernels_scan::for_mixer::LEAST_RATE;
@@ -127,12 +126,12 @@ impl<'a> Mixer<'a> {
             let weights = &inputs.directions[direction];
             let [_, len, width] = inputs.xz.shape().dims();
             let (a_log, d_inner) = (slice(&weights.a_log), width / 2);
-            let mut options = spec.options;
+            let mut options = spec.scan.options;
             options.reverse ^= direction == 1;
             let mut way = Way {
                 sizes: Sizes { batch: 1, len, d_inner, d_state: a_log.len() / d_inner, groups: 1 },
                 dt_rank: spec.dt_rank,
-                scan: ScanSpec { options, bidirectional: false, ..spec.scan() },
+                scan: ScanSpec { options, bidirectional: false, ..spec.scan },
                 conv_weight: slice(&weights.conv_weight),
                 taps: Vec::new(),
                 conv_bias: slice(&weights.conv_bias),

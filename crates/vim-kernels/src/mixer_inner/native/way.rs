@@ -1,6 +1,6 @@
 //! One direction of the mixer over one image.
 
-use crate::mixer_inner::inputs::OfWeights;
+use crate::mixer_inner::OfWeights;
 use vim_kernels_core::native::product::{Matrix, multiply, multiply_in_blocks};
 use vim_kernels_core::native::slices::add;
 use vim_kernels_ops::for_mixer::conv::ConvSpec;

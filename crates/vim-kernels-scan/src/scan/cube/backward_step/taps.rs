@@ -5,7 +5,8 @@ use cubecl::ir::Scope;
 use cubecl::prelude::*;
 
 use super::{AdjointExpand, Channel, StateAt, Through, through_decay};
-use crate::discretization::factored::{FactoredMethod, TapSlopes};
+use crate::discretization::Form;
+use crate::discretization::factored::TapSlopes;
 use crate::scan::cube::forward_step::{ProjectionsExpand, get, set, state_terms};
 use crate::scan::cube::layout::ScanPlan;
 use crate::scan::cube::reading::{of_channels, places};
@@ -13,7 +14,7 @@ use vim_kernels_core::{Real, Term, Traced};
 
 /// Where the method reads the token before, B of that in state `n`, and what flows from the token
 /// behind: into b·u, or into the state where there is a
-/// [tap before the decay](FactoredMethod::tap_before_decay).
+/// [tap before the decay](Form::tap_before_decay).
 pub(super) fn tap_at<'a>(
     scope: &'a Scope,
     adjoint: &AdjointExpand,
@@ -32,7 +33,7 @@ pub(super) fn tap_at<'a>(
 
 /// Through the coefficients of a method that reads the token before.
 pub(super) fn by_taps<'a>(
-    factored: FactoredMethod,
+    factored: Form,
     channel: &mut Channel<'a>,
     state: StateAt<'a>,
     [b_before, u_before, from_behind]: [Traced<'a>; 3],
@@ -61,7 +62,7 @@ pub(super) fn by_taps<'a>(
 /// Where the input of the token before joins the state before it decays; `from_behind` is what
 /// flows into the state from the token behind, with delta of that.
 pub(super) fn by_tap_before_decay<'a>(
-    factored: FactoredMethod,
+    factored: Form,
     channel: &mut Channel<'a>,
     state: StateAt<'a>,
     [b_before, u_before, from_behind]: [Traced<'a>; 3],

@@ -3,7 +3,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use super::*;
 use crate::FlatParams;
 use crate::mixer_inner::DirectionWeights;
-use crate::mixer_inner::inputs::{OfInputs, OfWeights};
+use crate::mixer_inner::{OfInputs, OfWeights};
 
 /// M, D, N and R: views begin at multiples of 256 bytes, as WebGPU asks.
 const SIZES: [usize; 4] = [8, 32, 4, 2];
