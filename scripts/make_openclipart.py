@@ -20,12 +20,12 @@ Sources, as `apt-get install openclipart-png lomiri-wallpapers-16.04` puts them:
 --photos names other folders. Of the pictures of lomiri-wallpapers-16.04, plasma-workspace-wallpapers and mate-backgrounds
 those are taken that show none of the classes; of a folder without any of these, all.
 
-Needs Python 3.9, NumPy and Pillow (tried with 2.4 and 13.0): python3 -m pip install numpy pillow. Half a minute.
+Needs Python 3.9, NumPy and Pillow (tried with 2.4 and 13.0): python3 -m pip install numpy pillow. A minute.
 
 Examples:
   make_openclipart.py classes --out data/openclipart
   make_openclipart.py scenes --out data/openclipart-scenes
-  make_openclipart.py scenes ~/oc/usr/share/openclipart/png --photos ~/Pictures --train 5000 --out data/scenes
+  make_openclipart.py scenes ~/oc/usr/share/openclipart/png --photos ~/Pictures --train 10000 --out data/scenes
 """
 
 import argparse
@@ -434,7 +434,7 @@ def main():
             one.add_argument("--val", action="store_true", help="write the next fold as val/")
             continue
         one.add_argument("--photos", nargs="+", default=[PHOTOGRAPHS], type=pathlib.Path, help=f"default: {PHOTOGRAPHS}")
-        one.add_argument("--train", type=int, default=2000, help="training scenes (default: 2000)")
+        one.add_argument("--train", type=int, default=4000, help="training scenes (default: 4000)")
         one.add_argument("--val", type=int, default=400, help="scenes to test on (default: 400)")
         one.add_argument("--seed", type=int, default=0, help="seed of the scenes (default: 0)")
     arguments = parser.parse_args()
