@@ -85,7 +85,8 @@ FOLDS = 5
 FIGURE_SIDE, LEAST_SIDE, LONGEST = 256, 16, 8
 # Pixels that a header may promise; the package has drawings of 623 million, which take 5 GB to decode.
 DRAWING_PIXELS, PHOTOGRAPH_PIXELS = 10_000_000, 64_000_000
-CROP = (512, 1024)
+# Photographs that are taken, the shorter side that they are shrunk to, and the side of a crop: all of them are in memory.
+PHOTOGRAPHS_MOST, PHOTOGRAPH_SIDE, CROP = 60, 2048, (512, 1024)
 OPAQUE = 127
 
 try:
@@ -294,7 +295,8 @@ def write_classes(arguments, out):
 
 
 def photographs(folders):
-    """The photographs by name: those that are known to show none of the classes, or all of a folder that has no such."""
+    """The paths of the photographs of each part: those that are known to show none of the classes, or all of a folder that has
+    no such."""
     chosen = {}
     for folder in folders:
         known, others = {}, {}
@@ -319,22 +321,32 @@ def photographs(folders):
         install = ": apt-get install lomiri-wallpapers-16.04, or name folders by --photos" if PHOTOGRAPHS in folders else ""
         raise Bad(f"{len(chosen)} photographs of {CROP[0]} px or more in {', '.join(map(str, folders))}{install}")
     order = sorted(chosen, key=lambda name: hashlib.sha256(name.encode()).hexdigest())
-    return {
-        "val": {name: chosen[name] for name in order[::FOLDS]},
-        "train": {name: chosen[name] for place, name in enumerate(order) if place % FOLDS},
-    }
+    if len(order) > PHOTOGRAPHS_MOST:
+        print(f"{PHOTOGRAPHS_MOST} of {len(order)} photographs are taken")
+    paths = [chosen[name] for name in order[:PHOTOGRAPHS_MOST]]
+    return {"val": paths[::FOLDS], "train": [path for place, path in enumerate(paths) if place % FOLDS]}
 
 
-def ground(draw, photograph, size):
+def photograph(path):
+    """The pixels of a photograph."""
+    try:
+        image = decoded(opened(path, PHOTOGRAPH_PIXELS), "RGB")
+    except Unfit as unfit:
+        raise Bad(f"{path} is {unfit}: mend or remove it") from None
+    shrunk = PHOTOGRAPH_SIDE / min(image.size)
+    return image.resize([round(side * shrunk) for side in image.size], Image.BOX) if shrunk < 1 else image
+
+
+def ground(draw, image, size):
     """A square crop of a photograph."""
-    side = draw.randint(CROP[0], min(CROP[1], *photograph.size))
-    x, y = (draw.randint(0, length - side) for length in photograph.size)
-    return photograph.crop((x, y, x + side, y + side)).resize((size, size), Image.BOX).convert("RGBA")
+    side = draw.randint(CROP[0], min(CROP[1], *image.size))
+    x, y = (draw.randint(0, length - side) for length in image.size)
+    return image.crop((x, y, x + side, y + side)).resize((size, size), Image.BOX).convert("RGBA")
 
 
-def scene(draw, photographs, figures, size):
+def scene(draw, grounds, figures, size):
     """A picture, which figure is seen at each pixel (from 1, 0 for none), and the classes of the figures."""
-    image = ground(draw, draw.choice(photographs), size)
+    image = ground(draw, draw.choice(grounds), size)
     seen, classes, areas = np.zeros((size, size), np.uint8), [], []
     wanted = draw.randint(1, 4)
     for _ in range(10 * wanted):
@@ -383,6 +395,7 @@ def annotation(mask, image_id, category):
 
 def write_scenes(arguments, out):
     photos = photographs(arguments.photos)
+    grounds = {part: [photograph(path) for path in paths] for part, paths in photos.items()}
     found, _ = drawings(arguments.source)
     names, size = list(CLASSES), arguments.size
     said = [f"Composed by scripts/make_openclipart.py, seed {arguments.seed}: drawings on photographs, seen by no camera.", ""]
@@ -393,7 +406,6 @@ def write_scenes(arguments, out):
             # A figure, not a rectangle, and not a few thin lines.
             if (drawing.fold == arguments.fold) == (part == "val") and 0.1 <= alpha.mean() <= 0.95:
                 figures[drawing.name].append(drawing.image)
-        grounds = [decoded(opened(path, PHOTOGRAPH_PIXELS), "RGB") for path in photos[part].values()]
         folders = [out / "images" / part, out / "labels" / part]
         for folder in [*folders, out / "annotations"]:
             folder.mkdir(parents=True, exist_ok=True)
@@ -402,7 +414,7 @@ def write_scenes(arguments, out):
         for number in range(count):
             # A scene's draws are its own: more scenes leave the first as they are.
             draw = random.Random(f"{arguments.seed} {part} {number}")
-            image, seen, classes = scene(draw, grounds, figures, size)
+            image, seen, classes = scene(draw, grounds[part], figures, size)
             label = np.zeros((size, size), np.uint8)
             for place, name in enumerate(classes, 1):
                 label[seen == place] = names.index(name) + 1
@@ -413,8 +425,8 @@ def write_scenes(arguments, out):
             Image.fromarray(label).save(folders[1] / f"{number:06}.png")
         (out / "annotations" / f"instances_{part}.json").write_text(json.dumps(coco), encoding="utf-8")
         total = sum(map(len, figures.values()))
-        print(f"{part}: {count} scenes, {len(coco['annotations'])} objects of {total} figures on {len(grounds)} photographs")
-        said += [f"{part}: {path}" for path in photos[part].values()]
+        print(f"{part}: {count} scenes, {len(coco['annotations'])} objects of {total} figures on {len(grounds[part])} photographs")
+        said += [f"{part}: {path}" for path in photos[part]]
     (out / "classes.txt").write_text("\n".join(["background", *names]) + "\n")
     said += ["", "The drawings are in the public domain (openclipart-png). The photographs have the licences that the copyright"]
     said += ["file of their package states; where one of them is CC BY-SA, so are these scenes."]
@@ -459,7 +471,5 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except Unfit as unfit:
-        sys.exit(f"error: a photograph is {unfit}")
     except (Bad, OSError) as error:
         sys.exit(f"error: {error}")
