@@ -100,6 +100,12 @@ class Study:
         names = {seed["name"] for seed in group["seeds"]}
         return [run for run in self.of["runs"] if run["name"] in names]
 
+    def label(self, group):
+        """What a line is called: its method where that tells it from the others."""
+        methods = [one["assignments"].get(METHOD) for one in self.of["summary"]["groups"]]
+        own = group["assignments"].get(METHOD)
+        return own if own and methods.count(own) == 1 else group["label"]
+
     def number(self, value, sign=""):
         """A score, or a difference of two."""
         return "–" if value is None else f"{value * self.factor:{sign}.{2 if self.factor == 100 else 4}f}".replace("-", "−")
@@ -114,7 +120,7 @@ class Study:
     def table(self):
         """A line for each setting: its results, and how it differs from the baseline."""
         groups = self.of["summary"]["groups"]
-        baseline = next((group["label"] for group in groups if group["is_baseline"]), "")
+        baseline = next((self.label(group) for group in groups if group["is_baseline"]), "")
         steps = {group["label"]: largest(self.metrics(run["name"]) for run in self.runs_of(group)) for group in groups}
         columns = ["", "n", self.name, f"minus {baseline}", "95 % interval", "p", "p (Holm)", "diverged", "minutes"]
         columns += ["largest \\|ΔA\\|"] if any(value is not None for value in steps.values()) else []
@@ -123,7 +129,7 @@ class Study:
             runs = self.runs_of(group)
             diverged = sum(map(is_diverged, runs))
             minutes = [run["seconds"] / 60 for run in runs if run["state"]["is"] == "finished"]
-            row = [group["label"], f"{group['sample']['n'] if group['sample'] else 0}/{group['planned']}", self.mean(group)]
+            row = [self.label(group), f"{group['sample']['n'] if group['sample'] else 0}/{group['planned']}", self.mean(group)]
             row += self.difference(group)
             row += [f"{diverged}/{len(runs)}", f"{sum(minutes) / len(minutes):.1f}" if minutes else "–"]
             if len(row) < len(columns):
