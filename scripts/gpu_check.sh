@@ -64,6 +64,7 @@ for part in "${parts[@]}"; do
 done
 parts=("${all[@]}")
 binary=$(realpath "$binary")
+all_methods=$("$binary" methods --json | sed -n 's/.*"method": *"\([a-z0-9_]*\)".*/\1/p')
 mkdir -p "$out"
 out=$(realpath "$out")
 cd "$here" || exit
@@ -146,7 +147,7 @@ loop() {
 
 methods() {
   local method
-  for method in zoh foh bilinear poly highorder rk4; do
+  for method in $all_methods; do
     "$binary" bench phases "${tiny[@]}" --batch 128 --steps 30 --set "model.discretization=$method" || return
   done
 }
@@ -185,7 +186,7 @@ small=(--set data.shapes.image_size=64 --set model.image_size=64 --set data.shap
   --set "run.root=$work/ranks")
 ranks_bytes() { # PRECISION: 80 steps, as a repeated augmentation takes 512 of the 640 images
   local method shards world name one failed=0
-  for method in zoh foh bilinear poly highorder rk4; do
+  for method in $all_methods; do
     shards=2
     [ "$method" != zoh ] || shards=4
     for world in 1 2 4; do
@@ -304,7 +305,7 @@ sanitize() { # TOOL
     timeout "$(( LIMIT - 20 ))" "$tool" --tool "$kind" --print-limit 0 --error-exitcode 99 "$binary" "${@:2}" > "$out/$kind-$1.log" 2>&1 &
     names+=("$1") pids+=($!)
   }
-  for method in ${METHODS:-zoh foh bilinear poly highorder rk4}; do
+  for method in ${METHODS:-$all_methods}; do
     [ "$(( number++ % shard_count ))" = "$(( shard_index - 1 ))" ] || continue
     under_it "$method" bench phases configs/debug.toml --set devices.backend=cuda --set train.precision=bf16 --batch 3 --steps 1 \
       --warmup 1 --set model.d_model=40 --set model.d_state=16 --set model.image_size=40 --set "model.discretization=$method"

@@ -102,7 +102,7 @@ mod tests {
 
     fn chart(points: &[(f64, f64)], marks: Marks) -> String {
         let line =
-            Series { style: SeriesStyle::new(9), line: points.to_vec(), band: Vec::new(), marks };
+            Series { style: SeriesStyle::new(11), line: points.to_vec(), band: Vec::new(), marks };
         LineChart {
             x: Scale::new((0.0, 2.0), (10.0, 110.0)),
             y: Scale::new((0.0, 1.0), (100.0, 0.0)),

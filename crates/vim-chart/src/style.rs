@@ -1,11 +1,14 @@
 //! The style of a series: a colour and, for colour-blind readers, a marker shape.
 
 /// The colours of a [`document`](crate::document); a page's style sheet has its own for `.c0` to
-/// `.c7`.
+/// `.c9`.
 ///
-/// Okabe and Ito's palette, without its yellow, which is too light for a line.
-pub(crate) const COLOURS: [&str; 8] =
-    ["#0072b2", "#d55e00", "#009e73", "#c2649a", "#e69f00", "#56b4e9", "#4d4d4d", "#7b5ea7"];
+/// Okabe and Ito's palette, without its yellow, which is too light for a line; then grey, lavender,
+/// violet and brown.
+pub(crate) const COLOURS: [&str; 10] = [
+    "#0072b2", "#d55e00", "#009e73", "#c2649a", "#e69f00", "#56b4e9", "#4d4d4d", "#7b5ea7",
+    "#a014f0", "#642800",
+];
 
 /// A colour and a marker shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +42,12 @@ impl SeriesStyle {
 
     /// The marker at `(x, y)` with radius `r`.
     pub fn marker(self, (x, y): (f64, f64), r: f64) -> String {
-        let corners: &[(f64, f64)] = match self.colour % 4 {
-            0 => return format!(r#"<circle class="dot" cx="{x:.1}" cy="{y:.1}" r="{r:.1}"/>"#),
-            1 => &[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
-            2 => &[(0.0, -1.2), (1.1, 0.9), (-1.1, 0.9)],
+        let corners: &[(f64, f64)] = match self.colour {
+            8 => &[(0.0, 1.2), (1.1, -0.9), (-1.1, -0.9)],
+            9 => &[(-1.1, -1.1), (1.1, -1.1), (-1.1, 1.1), (1.1, 1.1)],
+            0 | 4 => return format!(r#"<circle class="dot" cx="{x:.1}" cy="{y:.1}" r="{r:.1}"/>"#),
+            1 | 5 => &[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
+            2 | 6 => &[(0.0, -1.2), (1.1, 0.9), (-1.1, 0.9)],
             _ => &[(0.0, -1.3), (1.3, 0.0), (0.0, 1.3), (-1.3, 0.0)],
         };
         let points: Vec<String> =

@@ -228,7 +228,7 @@ impl Failure for KernelError {
             Self::NoKernel { .. } | Self::NoPrecision { .. } | Self::NoGraph { .. } => {
                 code::UNAVAILABLE
             }
-            Self::TooLarge { .. } | Self::Beyond { .. } => code::CONFIG,
+            Self::TooLarge { .. } | Self::Beyond { .. } | Self::Method { .. } => code::CONFIG,
             Self::Shape { .. }
             | Self::Complex { .. }
             | Self::Dtype { .. }

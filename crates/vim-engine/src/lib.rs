@@ -1,4 +1,4 @@
-//! Trains, evaluates and compares Vision Mamba under six discretizations: all that `vim-train`
+//! Trains, evaluates and compares Vision Mamba under ten discretizations: all that `vim-train`
 //! does, without its command line.
 //!
 //! A configuration ([`config`]) describes a run; a run has a folder ([`vim_run`]) with checkpoints

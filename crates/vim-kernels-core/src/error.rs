@@ -92,6 +92,16 @@ pub enum KernelError {
         /// Its kind: "real" or "complex".
         got: &'static str,
     },
+    /// A method without what was asked of it.
+    #[error("{operation}: the discretization `{method}` does not run with {what}: use another")]
+    Method {
+        /// The operation called.
+        operation: &'static str,
+        /// The method.
+        method: &'static str,
+        /// What it does not run with.
+        what: &'static str,
+    },
     /// An argument of a type that the operation does not accept there.
     #[error(
         "{operation}: `{tensor}` is {got}: f32 is supported, and bf16 for activations where the \

@@ -188,7 +188,7 @@ impl<T: Trig> Real for Complex<T> {
 mod tests {
     use super::*;
     use crate::discretization::phi::{phi, phi_derivative};
-    use crate::discretization::{Discretization, Series, discretize, linearize};
+    use crate::discretization::{Discretization, discretize, linearize};
     use burn::tensor::{Device, TensorData};
     use strum::VariantArray;
 
@@ -274,8 +274,8 @@ mod tests {
     /// Along the real and along the imaginary direction alike: the coefficients are holomorphic.
     #[test]
     fn derivatives_hold_in_both_directions() {
-        for &method in Discretization::VARIANTS {
-            for &series in Series::VARIANTS {
+        for &method in Discretization::VARIANTS.iter().filter(|method| method.form().published) {
+            for &series in method.series() {
                 for (delta, re, im) in
                     [(0.1, -1.0, 2.0), (0.7, -0.01, 3.0), (0.7, -4.0, -16.0), (1.0, -1.4, 1.4)]
                 {

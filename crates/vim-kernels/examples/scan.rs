@@ -35,7 +35,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         let gradients = loss.backward();
         let du = u.grad(&gradients).ok_or("no gradient of u")?;
         println!(
-            "{method:<9} loss {:.4}, mean |dL/du| {:.2e}",
+            "{method:<15} loss {:.4}, mean |dL/du| {:.2e}",
             loss.into_scalar::<f32>(),
             du.abs().mean().into_scalar::<f32>()
         );

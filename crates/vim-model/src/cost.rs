@@ -273,8 +273,11 @@ impl VimConfig {
             // The coefficients of every state need delta, which a channel has one of.
             let (recurrences, mean) = if method.form().two_way { (2, 2) } else { (1, 0) };
             macs += recurrences * 2 * states + 1; // and the skip connection
-            // Coefficients, and the input term: times B, times u.
-            others += states * (method.operations(self.ssm.series) + 2) + DELTA + mean;
+            // Coefficients, and the input term: times B, times u. That of the token before, where
+            // the method reads it, is added.
+            let before = u64::from(method.form().previous.is_some());
+            macs += before * states;
+            others += states * (method.operations(self.ssm.series) + 2 + before) + DELTA + mean;
         }
         (macs, others)
     }

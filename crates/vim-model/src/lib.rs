@@ -35,7 +35,7 @@
 //!
 //! let discretization: Discretization = "bilinear".parse()?;
 //! assert_eq!(discretization, Discretization::Bilinear);
-//! assert_eq!(Discretization::VARIANTS.len(), 6);
+//! assert_eq!(Discretization::VARIANTS.len(), 10);
 //! let config = VimConfig { discretization, ..VimConfig::preset(Preset::Tiny) };
 //! let small = VimConfig { depth: 1, num_classes: 10, ..config };
 //! assert_eq!(small.init(&Device::flex(), 0)?.config().discretization, Discretization::Bilinear);

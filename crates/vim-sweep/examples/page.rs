@@ -13,7 +13,18 @@ use vim_sweep::predictions::Predictions;
 use vim_sweep::report::{Page, Provenance, SHOWN, html};
 use vim_sweep::{Assignments, Machine, ReportConfig, RunOutcome, RunState, SEED, Score, summarize};
 
-const METHODS: [&str; 6] = ["zoh", "foh", "bilinear", "poly", "highorder", "rk4"];
+const METHODS: [&str; 10] = [
+    "zoh",
+    "foh",
+    "bilinear",
+    "poly",
+    "highorder",
+    "rk4",
+    "zoh_exact",
+    "exp_trapezoidal",
+    "foh_linear",
+    "tustin",
+];
 
 fn main() -> ExitCode {
     match run() {

@@ -20,7 +20,7 @@ use crate::commands::Command;
 /// Columns of the help where they are not known, and the most.
 const HELP_WIDTH: usize = 100;
 
-/// Train Vision Mamba under six discretizations, from a TOML file.
+/// Train Vision Mamba under ten discretizations, from a TOML file.
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXIT_CODES)]
 pub struct Cli {

@@ -1,18 +1,17 @@
 //! The gradients of the f64 loops against finite differences of their own output: what all else is
 //! held against must itself be right.
 
-use strum::VariantArray;
 use vim_kernels::oracle::{
     OracleConv, OracleConv3x3, OracleFullScan, OracleNorm, OracleResize, OracleResizeNll,
     OracleRoiAlign, OracleRotation, OracleScaleShift, OracleScan, OracleScanGrads,
 };
-use vim_kernels::{Complex, KernelError, Precision, Series};
+use vim_kernels::{Complex, Discretization, KernelError, Precision};
 
 use crate::check::{Check, Context, Row, Subject, rows_of, worst};
 use crate::compare::{Dtype, Numbers};
 use crate::full_scan::full;
 use crate::run::{StateNumber, named, real};
-use crate::scan::{Form, grad_of, inputs, with_parts};
+use crate::scan::{Form, grad_of, inputs, methods_of, with_parts};
 use crate::{batch_norm, conv3x3, norm, resize, roi_align, rotate_pairs};
 
 /// max |difference| / max |reference| in f64: the fourth-order stencil below truncates at about
@@ -173,8 +172,11 @@ fn forms(context: &Context) -> impl Iterator<Item = (Form, bool, String)> {
 fn scans<T: StateNumber>(context: &Context) -> Vec<Check> {
     let check_of = |method, series| {
         let run = move |context: &Context, factor| {
-            worst(forms(context).map(|(form, reverse, case)| {
-                let base = inputs([2, 3, 4, 2], form, 3.0, Dtype::F32);
+            let lens = |(form, reverse, case): (_, _, String)| {
+                [1, 2, 3].map(|len| (len, form, reverse, format!("L={len} {case}")))
+            };
+            worst(forms(context).flat_map(lens).map(|(len, form, reverse, case)| {
+                let base = inputs([2, len, 4, 2], form, 3.0, Dtype::F32);
                 let base = OracleScan { method, series, reverse, ..base };
                 let scan: OracleScan<T> = with_parts(base, 3.0, Dtype::F32);
                 let grad_y = grad_of(&scan, Dtype::F32);
@@ -184,8 +186,10 @@ fn scans<T: StateNumber>(context: &Context) -> Vec<Check> {
         };
         check(T::OPERATION, run).of(method, series)
     };
-    let of = |&method| Series::VARIANTS.iter().map(move |&series| check_of(method, series));
-    context.methods.iter().flat_map(of).collect()
+    let of = |method: Discretization| {
+        method.series().iter().map(move |&series| check_of(method, series))
+    };
+    methods_of::<T>(context).flat_map(of).collect()
 }
 
 /// Every operation; the selective scan by every method and series.

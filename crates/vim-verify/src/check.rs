@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::tensor::Device;
 use serde::Serialize;
-use strum::{Display, VariantArray};
+use strum::Display;
 use vim_kernels::{
     Discretization, Implementation, KernelChoice, KernelError, Series, has_fused_mixer, has_kernel,
 };
@@ -63,17 +63,18 @@ impl Context {
         self.compiles && on_gpu(&self.device) && has_fused_mixer(&self.device)
     }
 
-    /// The series to check `method` under: both, or where kernels are to be few, Taylor's for the
-    /// first two of the methods that it changes.
+    /// The series to check `method` under: all that it has, or where kernels are to be few,
+    /// Taylor's for the first two of the methods that it changes.
     pub fn series(&self, method: Discretization, implementation: Implementation) -> Vec<Series> {
         let changed = |method: &&Discretization| {
-            method.bounded(Series::Exact) && !method.bounded(Series::Taylor)
+            let series = method.series();
+            series.len() > 1 && method.bounded(Series::Exact) && !method.bounded(Series::Taylor)
         };
         let mut chosen = self.methods.iter().filter(changed).take(FEW_TAYLOR);
         if self.few_kernels(implementation) && !chosen.any(|&one| one == method) {
             return vec![Series::Exact];
         }
-        Series::VARIANTS.to_vec()
+        method.series().to_vec()
     }
 
     /// Whether the device computes in `dtype`.
@@ -99,6 +100,8 @@ pub enum Subject {
     Oracle,
     /// The f64 gradients against finite differences.
     Adjoint,
+    /// The order of a method that is measured, against the one that it claims.
+    Order,
     /// The methods against each other.
     Methods,
     /// The same bits each time, however the inputs lie in memory.
@@ -111,7 +114,7 @@ impl Subject {
     /// Whether its rows hold errors rather than differences or ratios.
     #[must_use]
     pub fn has_errors(self) -> bool {
-        matches!(self, Self::Oracle | Self::Adjoint)
+        matches!(self, Self::Oracle | Self::Adjoint | Self::Order)
     }
 }
 

@@ -21,6 +21,7 @@ mod mixer_inner;
 pub mod norm;
 mod offered;
 mod optimizer;
+mod order;
 mod product;
 pub mod resize;
 pub mod roi_align;
@@ -40,7 +41,7 @@ pub use scan::preferred;
 use vim_kernels::Complex;
 
 /// Every operation that is checked, and every way in which: one entry each.
-const OPERATIONS: [fn(&Context) -> Vec<Check>; 19] = [
+const OPERATIONS: [fn(&Context) -> Vec<Check>; 20] = [
     scan::checks::<f64>,
     scan::checks::<Complex<f64>>,
     bidirectional::checks,
@@ -57,6 +58,7 @@ const OPERATIONS: [fn(&Context) -> Vec<Check>; 19] = [
     images::checks,
     optimizer::checks,
     adjoint::checks,
+    order::checks,
     agreement::checks,
     bits::checks,
     stability::checks,

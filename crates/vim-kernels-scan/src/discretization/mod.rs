@@ -1,12 +1,14 @@
-//! The six discretizations: how `h' = a·h + b·u` becomes a recurrence over tokens.
+//! The discretizations: how `h' = a·h + b·u` becomes a recurrence over tokens.
 //!
-//! Every method yields `h[t] = a_bar·h[t-1] + b_bar·b[t]·u[t]`, with `a_bar` and `b_bar`
-//! functions of the step `delta` (time) and the rate `a` (1/time, negative for a stable system)
-//! alone. With `x = delta·a` all of them have the form
+//! Every method yields `h[t] = a_bar·h[t-1] + b_prev·b[t-1]·u[t-1] + b_bar·b[t]·u[t]`, with
+//! `a_bar`, `b_bar` and, where the method reads the token before, `b_prev` functions of the step
+//! `delta[t]` (time) and the rate `a` (1/time, negative for a stable system) alone. The input
+//! before the first token is 0. With `x = delta·a` all of them have the form
 //!
-//! > `a_bar = decay(x)`, `b_bar = delta·ψ₁(x) + delta²·ψ₂(x) + delta³·ψ₃(x)`
+//! > `a_bar = decay(x)`, `b_bar = delta·ψ₁(x) + delta²·ψ₂(x) + delta³·ψ₃(x)`,
+//! > `b_prev = delta·ψ₀(x)`
 //!
-//! so a method is a [`Form`]: a decay and three gains ψ, as data. Values and derivatives are
+//! so a method is a [`Form`]: a decay and up to four gains ψ, as data. Values and derivatives are
 //! evaluated from it once for all methods, in whatever arithmetic is asked for ([`Real`]).
 //!
 //! To add a method: a variant of [`Discretization`], its arm in [`Discretization::form`], and its
@@ -25,7 +27,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr, VariantArray};
 
-use phi::{phi, phi_derivative, phi_series, phi_series_derivative};
+use phi::{phi, phi_curvature, phi_derivative, phi_series, phi_series_derivative};
 use vim_kernels_core::{Real, Term, horner};
 
 /// A rate of a scan below this counts as this, −∞ too (`−exp(a_log)` for an a_log above 88.7): a
@@ -53,6 +55,22 @@ pub enum Discretization {
     HighOrder,
     /// `a_bar = eˣ`, `b_bar = delta·(1 + x/2 + x²/6 + x³/24)`: a polynomial under both series.
     Rk4,
+    /// `a_bar = eˣ`, `b_bar = delta·φ₁`: the exact zero-order hold (Gu and Dao 2023, eq. 4).
+    #[serde(rename = "zoh_exact")]
+    #[strum(serialize = "zoh_exact")]
+    ZohExact,
+    /// `a_bar = eˣ`, `b_prev = ½delta·eˣ`, `b_bar = ½delta`: the exponential trapezoid of Mamba-3
+    /// (arXiv 2603.15569) with λ = ½.
+    #[serde(rename = "exp_trapezoidal")]
+    #[strum(serialize = "exp_trapezoidal")]
+    ExpTrapezoidal,
+    /// `a_bar = eˣ`, `b_prev = delta·(φ₁ − φ₂)`, `b_bar = delta·φ₂`: the textbook's first-order
+    /// hold, a line between two samples (Hochbruck and Ostermann 2010).
+    #[serde(rename = "foh_linear")]
+    #[strum(serialize = "foh_linear")]
+    FohLinear,
+    /// `a_bar = (1 + x/2)/(1 − x/2)`, `b_prev = b_bar = ½delta/(1 − x/2)`: Tustin's rule (S4).
+    Tustin,
 }
 
 /// How the φ functions are evaluated.
@@ -76,6 +94,8 @@ pub struct Form {
     pub decay: Decay,
     /// ψ₁, ψ₂, ψ₃.
     pub gains: [Gain; 3],
+    /// ψ₀, where the method reads the token before.
+    pub previous: Option<Gain>,
     /// How φ functions in them are evaluated.
     pub series: Series,
     /// Whether a GPU may evaluate them with an error of 4e-4, for results of 16 bits.
@@ -83,6 +103,12 @@ pub struct Form {
     /// Whether the sequence is scanned in both directions, with the same coefficients, and
     /// averaged. The result depends on the future: the method is not causal.
     pub two_way: bool,
+    /// Whether it is one of the six that the paper publishes. These alone are also evaluated by
+    /// [`Series::Taylor`], and run with complex and full A.
+    pub published: bool,
+    /// Order of convergence to the continuous system as `delta` → 0, of one way over a smooth input
+    /// that is sampled at the tokens; 0 where it does not converge.
+    pub order: u32,
     /// The formulas in a line, for a table.
     pub formula: &'static str,
 }
@@ -101,15 +127,25 @@ pub enum Decay {
 pub enum Gain {
     /// A number.
     Constant(f64),
-    /// 1/(1 − x/2).
-    Cayley,
+    /// `weight/(1 − x/2)`.
+    Cayley {
+        /// The factor.
+        weight: f64,
+    },
+    /// `weight·eˣ`.
+    Exponential {
+        /// The factor.
+        weight: f64,
+    },
+    /// φ₁′(x) = φ₁(x) − φ₂(x), under both series.
+    PhiSlope,
     /// `weight·φₖ(x)`; under [`Series::Taylor`] the first `terms` terms of its series.
     Phi {
         /// Which φ: 1, 2 or 3.
         k: usize,
         /// Its factor.
         weight: f64,
-        /// Terms of the published truncation.
+        /// Terms of the published truncation; of a method that is not published, any number.
         terms: usize,
     },
     /// The first `terms` terms of the series of φₖ, by definition, under both series.
@@ -147,21 +183,31 @@ impl Discretization {
     #[must_use]
     pub const fn form(self) -> Form {
         use Decay::{Cayley, Exponential};
-        use Gain::{Constant, Phi, Truncated};
+        use Gain::{Constant, Phi, PhiSlope, Truncated};
         const ZERO: Gain = Constant(0.0);
-        let (decay, gains, formula) = match self {
-            Self::Zoh => (Exponential, [Constant(1.0), ZERO, ZERO], "exp(x) | delta"),
+        const CAYLEY_HALF: Gain = Gain::Cayley { weight: 0.5 };
+        const HALF_EXP: Gain = Gain::Exponential { weight: 0.5 };
+        let (decay, gains, previous, order, formula) = match self {
+            Self::Zoh => (Exponential, [Constant(1.0), ZERO, ZERO], None, 1, "exp(x) | delta"),
             Self::Foh => (
                 Exponential,
                 [ZERO, Phi { k: 2, weight: 1.0, terms: 4 }, ZERO],
+                None,
+                0,
                 "exp(x) | delta^2 phi2(x)",
             ),
-            Self::Bilinear => {
-                (Cayley, [Gain::Cayley, ZERO, ZERO], "(1 + x/2)/(1 - x/2) | delta/(1 - x/2)")
-            }
+            Self::Bilinear => (
+                Cayley,
+                [Gain::Cayley { weight: 1.0 }, ZERO, ZERO],
+                None,
+                1,
+                "(1 + x/2)/(1 - x/2) | delta/(1 - x/2)",
+            ),
             Self::Poly => (
                 Exponential,
                 [Phi { k: 1, weight: 1.0, terms: 4 }, Phi { k: 2, weight: 0.5, terms: 3 }, ZERO],
+                None,
+                1,
                 "exp(x) | delta phi1(x) + delta^2 phi2(x)/2, both ways",
             ),
             Self::HighOrder => (
@@ -171,36 +217,71 @@ impl Discretization {
                     Phi { k: 2, weight: 1.0, terms: 3 },
                     Phi { k: 3, weight: 0.5, terms: 2 },
                 ],
+                None,
+                1,
                 "exp(x) | delta phi1(x) + delta^2 phi2(x) + delta^3 phi3(x)/2",
             ),
             Self::Rk4 => (
                 Exponential,
                 [Truncated { k: 1, terms: 4 }, ZERO, ZERO],
+                None,
+                1,
                 "exp(x) | delta (1 + x/2 + x^2/6 + x^3/24)",
             ),
+            Self::ZohExact => {
+                let gain = Phi { k: 1, weight: 1.0, terms: 4 };
+                (Exponential, [gain, ZERO, ZERO], None, 1, "exp(x) | delta phi1(x)")
+            }
+            Self::ExpTrapezoidal => {
+                let formula = "exp(x) | delta/2, of the token before delta exp(x)/2";
+                (Exponential, [Constant(0.5), ZERO, ZERO], Some(HALF_EXP), 2, formula)
+            }
+            Self::FohLinear => {
+                let gain = Phi { k: 2, weight: 1.0, terms: 4 };
+                let formula = "exp(x) | delta phi2(x), of the token before delta (phi1 - phi2)(x)";
+                (Exponential, [gain, ZERO, ZERO], Some(PhiSlope), 2, formula)
+            }
+            Self::Tustin => {
+                let formula = "(1 + x/2)/(1 - x/2) | delta/(2 - x), of the token before the same";
+                (Cayley, [CAYLEY_HALF, ZERO, ZERO], Some(CAYLEY_HALF), 2, formula)
+            }
         };
         let (series, two_way) = (Series::Exact, matches!(self, Self::Poly));
-        Form { decay, gains, series, coarse: false, two_way, formula }
+        let published =
+            !matches!(self, Self::ZohExact | Self::ExpTrapezoidal | Self::FohLinear | Self::Tustin);
+        let coarse = false;
+        Form { decay, gains, previous, series, coarse, two_way, published, order, formula }
+    }
+
+    /// The series that evaluate the method: both, or the exact one where no truncation is
+    /// published.
+    #[must_use]
+    pub const fn series(self) -> &'static [Series] {
+        if self.form().published { &[Series::Exact, Series::Taylor] } else { &[Series::Exact] }
     }
 
     /// Whether the input gain stays bounded as x → −∞; a bare polynomial in x does not.
     #[must_use]
     pub fn bounded(self, series: Series) -> bool {
         self.form().gains.iter().all(|gain| match gain {
-            Gain::Constant(_) | Gain::Cayley => true,
+            Gain::Constant(_) | Gain::Cayley { .. } | Gain::Exponential { .. } | Gain::PhiSlope => {
+                true
+            }
             Gain::Phi { .. } => series == Series::Exact,
             Gain::Truncated { .. } => false,
         })
     }
 }
 
-/// `a_bar` and `b_bar` at one step, or a gradient with respect to them.
+/// The coefficients of one step, or a gradient with respect to them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Coefficients<T> {
     /// Discrete A, without unit.
     pub a_bar: T,
     /// Discrete B over B, a time.
     pub b_bar: T,
+    /// The same for the input of the token before, where the method reads it.
+    pub b_prev: Option<T>,
 }
 
 /// Coefficients with their derivatives.
@@ -208,13 +289,13 @@ pub struct Coefficients<T> {
 pub struct Linearized<T> {
     /// The coefficients themselves.
     pub value: Coefficients<T>,
-    /// ∂/∂delta of both.
+    /// ∂/∂delta of them.
     pub d_delta: Coefficients<T>,
-    /// ∂/∂a of both.
+    /// ∂/∂a of them.
     pub d_a: Coefficients<T>,
 }
 
-/// `a_bar` and `b_bar` of `method` for a step `delta` (time) at the rate `a` (1/time).
+/// The coefficients of `method` for a step `delta` (time) at the rate `a` (1/time).
 #[inline(always)]
 pub fn discretize<T: Real>(
     method: Discretization,
@@ -226,7 +307,11 @@ pub fn discretize<T: Real>(
     let x = delta.clone() * a;
     let a_bar = form.decay.value(x.clone());
     let gains = form.gain_values(&x, &a_bar);
-    Coefficients { b_bar: horner(&delta, gains).times(&delta).like(&x), a_bar }
+    let b_prev = match form.previous {
+        Some(gain) => Some(gain.value(form.series, &x, &a_bar, form.decay).times(&delta).like(&x)),
+        None => None,
+    };
+    Coefficients { b_bar: horner(&delta, gains).times(&delta).like(&x), b_prev, a_bar }
 }
 
 /// [`discretize`] and its derivatives in `delta` and in `a`.
@@ -255,16 +340,31 @@ pub(crate) fn linearize_at<T: Real>(
     // At fixed x: ∂b_bar/∂delta = ψ₁ + 2·delta·ψ₂ + 3·delta²·ψ₃.
     let direct = horner(&delta, [g1, g2.scale(2.0), g3.scale(3.0)]);
     let decay_slope = form.decay.slope(&x, &a_bar);
+    let [b_prev, prev_delta, prev_a] = match form.previous {
+        Some(gain) => {
+            let value = gain.value(series, &x, &a_bar, form.decay).times(&delta);
+            let by_delta = gain.by_delta(series, &x, &a_bar, form.decay);
+            let by_a = gain.slope(series, &x, &a_bar, form.decay).times(&delta).times(&delta);
+            [Some(value.like(&x)), Some(by_delta.like(&x)), Some(by_a.like(&x))]
+        }
+        None => [None, None, None],
+    };
     Linearized {
         d_delta: Coefficients {
             a_bar: decay_slope.clone() * a.clone(),
-            b_bar: gain_slope.clone().times(&a).plus(direct).like(&x),
+            b_bar: if form.published {
+                gain_slope.clone().times(&a).plus(direct).like(&x)
+            } else {
+                s1.by_delta(series, &x, &a_bar, form.decay).like(&x)
+            },
+            b_prev: prev_delta,
         },
         d_a: Coefficients {
             a_bar: decay_slope * delta.clone(),
             b_bar: gain_slope.times(&delta).like(&x),
+            b_prev: prev_a,
         },
-        value: Coefficients { a_bar, b_bar },
+        value: Coefficients { a_bar, b_bar, b_prev },
     }
 }
 
@@ -324,7 +424,9 @@ impl Gain {
     fn value<T: Real>(self, series: Series, x: &T, a_bar: &T, decay: Decay) -> Term<T> {
         match (self, series) {
             (Self::Constant(value), _) => Term::Constant(value),
-            (Self::Cayley, _) => Term::Of(cayley_inverse(x.clone())),
+            (Self::Cayley { weight }, _) => Term::Of(cayley_inverse(x.clone())).scale(weight),
+            (Self::Exponential { weight }, _) => Term::Of(decay.exp(x, a_bar)).scale(weight),
+            (Self::PhiSlope, _) => Term::Of(phi_derivative(1, x.clone(), decay.exp(x, a_bar))),
             (Self::Phi { k, weight, .. }, Series::Exact) => {
                 Term::Of(phi(k, x.clone(), decay.exp(x, a_bar))).scale(weight)
             }
@@ -339,10 +441,12 @@ impl Gain {
     fn slope<T: Real>(self, series: Series, x: &T, a_bar: &T, decay: Decay) -> Term<T> {
         match (self, series) {
             (Self::Constant(_), _) => Term::Constant(0.0),
-            (Self::Cayley, _) => {
+            (Self::Cayley { weight }, _) => {
                 let inverse = cayley_inverse(x.clone());
-                Term::Of(inverse.clone() * inverse).scale(0.5)
+                Term::Of(inverse.clone() * inverse).scale(0.5 * weight)
             }
+            (Self::Exponential { weight }, _) => Term::Of(decay.exp(x, a_bar)).scale(weight),
+            (Self::PhiSlope, _) => Term::Of(phi_curvature(x.clone(), decay.exp(x, a_bar))),
             (Self::Phi { k, weight, .. }, Series::Exact) => {
                 Term::Of(phi_derivative(k, x.clone(), decay.exp(x, a_bar))).scale(weight)
             }
@@ -351,6 +455,32 @@ impl Gain {
             }
             (Self::Truncated { k, terms }, _) => {
                 Term::Of(phi_series_derivative(k, terms, x.clone()))
+            }
+        }
+    }
+}
+
+impl Gain {
+    /// `∂(delta·ψ)/∂delta = ψ + x·ψ′`, without the subtraction that this is at large |x|, of which
+    /// nothing would be left for φ₁.
+    #[inline(always)]
+    fn by_delta<T: Real>(self, series: Series, x: &T, a_bar: &T, decay: Decay) -> Term<T> {
+        let exp = decay.exp(x, a_bar);
+        match self {
+            Self::Constant(value) => Term::Constant(value),
+            Self::Cayley { weight } => {
+                let inverse = cayley_inverse(x.clone());
+                Term::Of(inverse.clone() * inverse).scale(weight)
+            }
+            Self::Exponential { weight } => Term::Of(exp * x.clone().offset(1.0)).scale(weight),
+            Self::PhiSlope => Term::Of(exp.clone() - phi_derivative(1, x.clone(), exp)),
+            Self::Phi { k: 1, weight, .. } => Term::Of(exp).scale(weight),
+            Self::Phi { k: 2, weight, .. } => {
+                Term::Of(phi_derivative(1, x.clone(), exp)).scale(weight)
+            }
+            Self::Phi { .. } | Self::Truncated { .. } => {
+                let slope = self.slope(series, x, a_bar, decay).times(x);
+                self.value(series, x, a_bar, decay).plus(slope)
             }
         }
     }
@@ -371,14 +501,15 @@ pub(crate) trait PerMethod {
     fn run<const METHOD: usize, const SERIES: usize>(self) -> Self::Output;
 }
 
-/// Runs `work` as compiled for `method` and `series`.
+/// Runs `work` as compiled for `method` and `series`; for the exact one alone where the method has
+/// no other.
 pub(crate) fn per_method<W: PerMethod>(
     method: Discretization,
     series: Series,
     work: W,
 ) -> W::Output {
     macro_rules! arms {
-        ($($variant:ident),*) => {
+        ($($variant:ident),*; $($exact:ident),*) => {
             match (method, series) {
                 $(
                     (Discretization::$variant, Series::Exact) => {
@@ -390,8 +521,14 @@ pub(crate) fn per_method<W: PerMethod>(
                         work.run::<{ Discretization::$variant as usize }, SERIES>()
                     }
                 )*
+                $(
+                    (Discretization::$exact, _) => {
+                        const SERIES: usize = Series::Exact as usize;
+                        work.run::<{ Discretization::$exact as usize }, SERIES>()
+                    }
+                )*
             }
         };
     }
-    arms!(Zoh, Foh, Bilinear, Poly, HighOrder, Rk4)
+    arms!(Zoh, Foh, Bilinear, Poly, HighOrder, Rk4; ZohExact, ExpTrapezoidal, FohLinear, Tustin)
 }

@@ -9,7 +9,7 @@ use super::{Discretization, Series, discretize};
 use vim_kernels_core::Real;
 
 impl Discretization {
-    /// Operations to compute `a_bar` and `b_bar` of one state at one token from `delta` and `a`.
+    /// Operations to compute the coefficients of one state at one token from `delta` and `a`.
     ///
     /// Each addition, multiplication, exponential and reciprocal counts as one; sign changes and
     /// selections are free. Where one of two expressions is selected, both are evaluated, as in the
@@ -108,6 +108,8 @@ mod tests {
         let terms = |t: u64| 2 * (t - 1);
         // φ₃'s series down to φₖ, 1/x, and the closed form with its multiplication by 1/xᵏ.
         let phi = |k: u64| terms(14) + 2 * (3 - k) + 1 + [2, 4, 8][k as usize - 1];
+        // φ₁′: eˣ·(x − 1) + 1 over x², and near 0 φ₂ + x·(φ₃ + x·φ₃′), each φ from its own series.
+        let slope1 = 6 + terms(13) + (terms(14) + 2) + (terms(14) + 2 + 2);
         // delta·A and its exponential.
         let start = 2;
         for (method, exact, taylor) in [
@@ -129,9 +131,17 @@ mod tests {
                 start + terms(4) + terms(3) + terms(2) + 1 + 2 + 2 + 1,
             ),
             (Discretization::Rk4, start + terms(4) + 1, start + terms(4) + 1),
+            (Discretization::ZohExact, start + phi(1) + 1, 0),
+            // ½·delta, and ½·eˣ·delta.
+            (Discretization::ExpTrapezoidal, start + 1 + 2, 0),
+            (Discretization::FohLinear, start + phi(2) + 1 + slope1 + 1, 0),
+            // 1/(1 − x/2) for each of three; 2·that − 1; half of it times delta, twice.
+            (Discretization::Tustin, 1 + 3 * 3 + 2 + 2 * 2, 0),
         ] {
-            assert_eq!(method.operations(Series::Exact), exact, "{method}");
-            assert_eq!(method.operations(Series::Taylor), taylor, "{method}");
+            for &series in method.series() {
+                let count = if series == Series::Exact { exact } else { taylor };
+                assert_eq!(method.operations(series), count, "{method}");
+            }
         }
     }
 }

@@ -62,6 +62,7 @@ pub fn selective_scan_bidirectional(
     d.as_ref().map_or(Ok(()), |d| two("d", &d.dims()))?;
     delta_bias.as_ref().map_or(Ok(()), |bias| two("delta_bias", &bias.dims()))?;
     let device = u.device();
+    options.check_series("selective_scan")?;
     let implementation = options.choice.resolve(&device)?;
     let shapes = ScanShapes {
         operation: "selective_scan",

@@ -59,6 +59,23 @@ pub struct ScanOptions {
     pub choice: KernelChoice,
 }
 
+impl ScanOptions {
+    /// Checks that the method has the series, for an operation.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Method`] if it has not.
+    pub fn check_series(&self, operation: &'static str) -> Result<(), KernelError> {
+        let known = self.method.series().contains(&self.series);
+        if known { Ok(()) } else { Err(self.refused(operation, "the series `taylor`")) }
+    }
+
+    /// The error of a method that does not run with `what`.
+    fn refused(&self, operation: &'static str, what: &'static str) -> KernelError {
+        KernelError::Method { operation, method: self.method.into(), what }
+    }
+}
+
 /// What a scan returns.
 #[derive(Clone, Debug)]
 pub struct ScanOutput {
@@ -127,6 +144,12 @@ impl ScanSpec {
         1.0 / self.sweeps() as f32
     }
 
+    /// The token before `token` in a scan of one way, unless it is the first.
+    pub(crate) fn token_before(&self, len: usize, token: usize) -> Option<usize> {
+        let before = if self.options.reverse { token + 1 } else { token.wrapping_sub(1) };
+        (before < len).then_some(before)
+    }
+
     /// The token of step `step` in scan number `sweep`.
     pub(crate) fn token(&self, len: usize, step: usize, sweep: usize) -> usize {
         if self.options.reverse ^ (sweep == 1) { len - 1 - step } else { step }
@@ -135,10 +158,11 @@ impl ScanSpec {
 
 /// Runs the selective scan from a zero state.
 ///
-/// `h[t] = a_bar·h[t-1] + b_bar·b[t]·u[t]`, `y[t] = (c[t]·h[t] + d·u[t])·silu(z[t])`, with `a_bar`
-/// and `b_bar` of `options.method` at `delta[t]` and `a`. A method that is two-way scans once in
-/// each direction with the same coefficients and averages. Differentiable in all eight inputs,
-/// with the exact adjoint of what is computed.
+/// `h[t] = a_bar·h[t-1] + b_prev·b[t-1]·u[t-1] + b_bar·b[t]·u[t]`,
+/// `y[t] = (c[t]·h[t] + d·u[t])·silu(z[t])`, with the coefficients of `options.method` at
+/// `delta[t]` and `a`; most methods have no `b_prev`. The input before the first token is 0. A
+/// method that is two-way scans once in each direction with the same coefficients and averages.
+/// Differentiable in all eight inputs, with the exact adjoint of what is computed.
 ///
 /// A may be complex, given as `(re, im)`; B and C then are too, the state is, and
 /// `y[t] = (2·Re(c[t]·h[t]) + d·u[t])·silu(z[t])`: each state stands for a conjugate pair. The
@@ -164,7 +188,8 @@ impl ScanSpec {
 ///
 /// [`KernelError::Shape`] names the argument whose shape disagrees with `u` and `a`;
 /// [`KernelError::Dtype`] one of another type; [`KernelError::Complex`] one that is real where A is
-/// complex, or the reverse; [`KernelError::NoKernel`] if `options.choice` forces a kernel that the
+/// complex, or the reverse; [`KernelError::Method`] a method that has no such series, or does not
+/// run with complex A; [`KernelError::NoKernel`] if `options.choice` forces a kernel that the
 /// device does not have; with complex A, Flex has none, and [`KernelChoice::Auto`] runs the
 /// reference there.
 ///
@@ -190,7 +215,11 @@ pub fn selective_scan(
     let shapes = inputs.shapes("selective_scan", b.constant, c.constant);
     let device = inputs.u.device();
     shapes.check(&device)?;
+    options.check_series("selective_scan")?;
     let imaginary = complex::imaginary_parts(&inputs, a.im, b.im, c.im)?;
+    if imaginary.is_some() && !options.method.form().published {
+        return Err(options.refused("selective_scan", "complex A"));
+    }
     let implementation = match &imaginary {
         None => options.choice.resolve(&device)?,
         Some(_) => complex::resolve(options.choice, &device)?,

@@ -191,6 +191,7 @@ impl<T: Number> OracleScan<T> {
             for step in 0..self.len {
                 let token = self.token(step, sweep);
                 let at = self.at(batch, token, channel);
+                let before = step.checked_sub(1).map(|step| self.token(step, sweep));
                 let (delta, _) = self.delta(at, channel);
                 for n in 0..self.d_state {
                     let a = self.rate(channel * self.d_state + n);
@@ -198,6 +199,10 @@ impl<T: Number> OracleScan<T> {
                     let b = self.b[self.projection(self.b_constant, batch, token, channel, n)];
                     let c = self.c[self.projection(self.c_constant, batch, token, channel, n)];
                     h[n] = step.a_bar * h[n] + (step.b_bar * b).scale(self.u[at]);
+                    if let (Some(b_prev), Some(before)) = (step.b_prev, before) {
+                        let (b, u) = self.input(batch, before, channel, n);
+                        h[n] = h[n] + (b_prev * self.b[b]).scale(self.u[u]);
+                    }
                     y[token] += T::OUTPUT * (c * h[n]).re() / sweeps as f64;
                 }
                 states.push(h.clone());
@@ -220,6 +225,7 @@ impl<T: Number> OracleScan<T> {
         let mut grad_h = vec![T::real(0.0); self.d_state];
         for step in (0..self.len).rev() {
             let token = self.token(step, sweep);
+            let before_it = step.checked_sub(1).map(|step| self.token(step, sweep));
             let at = self.at(batch, token, channel);
             let (delta, slope) = self.delta(at, channel);
             for n in 0..self.d_state {
@@ -239,10 +245,21 @@ impl<T: Number> OracleScan<T> {
                 grads.a[a_at] = grads.a[a_at]
                     + grad_a_bar * lin.d_a.a_bar.conj()
                     + grad_b_bar * lin.d_a.b_bar.conj();
-                let grad_delta = slope
+                let mut grad_delta = slope
                     * (grad_a_bar * lin.d_delta.a_bar.conj()
                         + grad_b_bar * lin.d_delta.b_bar.conj())
                     .re();
+                if let (Some(b_prev), Some(before)) = (lin.value.b_prev, before_it) {
+                    let (b_at, u_at) = self.input(batch, before, channel, n);
+                    let (b, u) = (self.b[b_at], self.u[u_at]);
+                    grads.b[b_at] = grads.b[b_at] + (grad_h[n] * b_prev.conj()).scale(u);
+                    grads.u[u_at] += (grad_h[n] * (b_prev * b).conj()).re();
+                    let through = |slope: Option<T>| {
+                        (grad_h[n] * b.conj()).scale(u) * slope.unwrap_or_default().conj()
+                    };
+                    grads.a[a_at] = grads.a[a_at] + through(lin.d_a.b_prev);
+                    grad_delta += slope * through(lin.d_delta.b_prev).re();
+                }
                 grads.delta[at] += grad_delta;
                 if self.delta_bias.is_some() {
                     grads.delta_bias[channel] += grad_delta;
@@ -269,6 +286,12 @@ impl<T: Number> OracleScan<T> {
 
     pub(crate) fn at(&self, batch: usize, token: usize, channel: usize) -> usize {
         (batch * self.len + token) * self.d_inner + channel
+    }
+
+    /// Where B of state `n` and u of a token are.
+    fn input(&self, batch: usize, token: usize, channel: usize, n: usize) -> (usize, usize) {
+        let b = self.projection(self.b_constant, batch, token, channel, n);
+        (b, self.at(batch, token, channel))
     }
 
     pub(crate) fn projection(

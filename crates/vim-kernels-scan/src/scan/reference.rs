@@ -25,7 +25,12 @@ pub(super) fn scan(inputs: ScanCall<2>, spec: ScanSpec) -> ScanOutput {
         .map(|t| {
             let delta = at(&delta, t).reshape([batch, d_inner, 1]);
             let step = discretize(spec.options.method, spec.options.series, delta, a.clone());
-            let drive = step.b_bar * row(&b, t) * at(&u, t).reshape([batch, d_inner, 1]);
+            let u = |t| at(&u, t).reshape([batch, d_inner, 1]);
+            let drive = step.b_bar * row(&b, t) * u(t);
+            let drive = match (step.b_prev, spec.token_before(len, t)) {
+                (Some(b_prev), Some(before)) => drive + b_prev * row(&b, before) * u(before),
+                _ => drive,
+            };
             (step.a_bar, drive) // [B, D, N]
         })
         .collect();

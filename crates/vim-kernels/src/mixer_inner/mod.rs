@@ -178,6 +178,7 @@ pub fn mixer_inner(
 ) -> Result<Tensor<3>, KernelError> {
     let device = xz.device();
     precision.check(&device)?;
+    options.check_series(OPERATION)?;
     if !has_fused_mixer(&device) || options.choice.resolve(&device)? == Implementation::Reference {
         return Err(KernelError::NoKernel { device: device_name(&device) });
     }

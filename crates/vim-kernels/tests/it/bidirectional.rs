@@ -31,6 +31,12 @@ fn two_scans_at_once_match_the_oracle() {
         check([1, 197, 130, 4], Discretization::Bilinear, false, KernelChoice::Kernel, &device);
         check([1, 1025, 3, 2], Discretization::Zoh, false, KernelChoice::Kernel, &device);
         check([2, 9, 5, 4], Discretization::Foh, true, KernelChoice::Reference, &device);
+        // Methods that read the token before, within a chunk and across a segment.
+        for method in [Discretization::ExpTrapezoidal, Discretization::FohLinear] {
+            check([2, 21, 5, 16], method, true, KernelChoice::Kernel, &device);
+        }
+        check([1, 1025, 3, 2], Discretization::Tustin, false, KernelChoice::Kernel, &device);
+        check([2, 9, 5, 4], Discretization::Tustin, true, KernelChoice::Reference, &device);
     }
 }
 

@@ -28,10 +28,15 @@ fn check(scan: &Scan, device: &Device, implementation: Implementation) {
     check_on(scan, implementation, Dtype::F32, LOOSER, device);
 }
 
+/// The methods that run with complex A.
+fn published() -> impl Iterator<Item = Discretization> {
+    Discretization::VARIANTS.iter().copied().filter(|method| method.form().published)
+}
+
 /// Every method × series × form at `sizes`; the Taylor series in reverse.
 fn check_all(sizes: Sizes, forms: &[Form], device: &Device, implementation: Implementation) {
-    for &method in Discretization::VARIANTS {
-        for &series in Series::VARIANTS {
+    for method in published() {
+        for &series in method.series() {
             for &form in forms {
                 let reverse = series == Series::Taylor;
                 let base = complex(sizes, form, 4.0, 4.0);
@@ -55,8 +60,8 @@ fn reference_matches_the_oracle_at_awkward_sizes() {
 
 /// A scan whose delta·a is huge in both parts: every decay underflows, whatever its phase.
 fn check_huge(device: &Device, implementation: Implementation) {
-    for &method in Discretization::VARIANTS {
-        for &series in Series::VARIANTS {
+    for method in published() {
+        for &series in method.series() {
             let base = complex([2, 37, 6, 3], Form::Variable, 1000.0, 1000.0);
             check(&OracleScan { method, series, ..base }, device, implementation);
         }
@@ -128,9 +133,37 @@ fn real_and_complex_do_not_mix() {
 }
 
 #[test]
-fn without_imaginary_parts_it_is_the_real_scan_with_c_doubled() {
+fn a_method_that_is_real_or_exact_alone_is_refused() {
+    let device = Device::flex();
+    let pair = |shape: [usize; 2]| [(); 2].map(|()| Tensor::<2>::ones(shape, &device)).into();
+    let call = |method, series, complex: bool| {
+        let u = || Tensor::<3>::ones([1, 3, 4], &device);
+        let options = ScanOptions { method, series, ..ScanOptions::default() };
+        let result = if complex {
+            let (a, b): ((_, _), (_, _)) = (pair([4, 5]), pair([4, 5]));
+            selective_scan(u(), u(), a, b.clone(), b, None, None, None, options)
+        } else {
+            let a = Tensor::<2>::ones([4, 5], &device);
+            selective_scan(u(), u(), a.clone(), a.clone(), a, None, None, None, options)
+        };
+        match result {
+            Err(KernelError::Method { method, what, .. }) => Some((method, what)),
+            Ok(_) | Err(_) => None,
+        }
+    };
     for &method in Discretization::VARIANTS {
-        for &series in Series::VARIANTS {
+        let name = method.into();
+        let refused = |what| (!method.form().published).then_some((name, what));
+        assert_eq!(call(method, Series::Exact, false), None);
+        assert_eq!(call(method, Series::Taylor, false), refused("the series `taylor`"));
+        assert_eq!(call(method, Series::Exact, true), refused("complex A"));
+    }
+}
+
+#[test]
+fn without_imaginary_parts_it_is_the_real_scan_with_c_doubled() {
+    for method in published() {
+        for &series in method.series() {
             let real = scan([2, 19, 4, 3], Form::Variable, 4.0);
             let real = OracleScan { method, series, ..real };
             let mut doubled = real.clone();

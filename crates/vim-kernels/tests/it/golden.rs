@@ -14,16 +14,16 @@ use crate::support::{BOTH, Results, error, named};
 
 const SIZES: [usize; 4] = [2, 8, 37, 16];
 
-/// Every array of an `.npz`, flat.
-fn load(name: &str) -> HashMap<String, Vec<f64>> {
+/// Every array of an `.npz` of this type, flat.
+fn load<T: npyz::Deserialize + Into<f64>>(name: &str) -> HashMap<String, Vec<f64>> {
     let path = format!("{}/tests/fixtures/{name}", env!("CARGO_MANIFEST_DIR"));
     let mut file = ZipArchive::new(File::open(path).unwrap()).unwrap();
     let mut arrays = HashMap::new();
     for place in 0..file.len() {
         let entry = file.by_index(place).unwrap();
         let name = entry.name().unwrap().strip_suffix(".npy").unwrap().to_owned();
-        let values: Vec<f32> = NpyFile::new(entry).unwrap().into_vec().unwrap();
-        arrays.insert(name, values.into_iter().map(f64::from).collect());
+        let values: Vec<T> = NpyFile::new(entry).unwrap().into_vec().unwrap();
+        arrays.insert(name, values.into_iter().map(Into::into).collect());
     }
     arrays
 }
@@ -41,7 +41,7 @@ fn channel_last(values: &[f64], rows: usize) -> Vec<f64> {
 }
 
 fn check(file: &str, method: Discretization, series: Series, prefix: &str) {
-    let arrays = load(file);
+    let arrays = load::<f32>(file);
     let [batch, d_inner, len, d_state] = SIZES;
     let tokens = |name: &str| channel_last(&arrays[name], d_inner);
     let scan = OracleScan {
@@ -105,4 +105,29 @@ fn methods_equal_the_published_python() {
     ] {
         check("scan_fork_methods.npz", method, series, &method.to_string());
     }
+}
+
+/// By NumPy, from the paper: scripts/make_mamba3.py.
+#[test]
+fn the_exponential_trapezoid_is_mamba_3s() {
+    let arrays = load::<f64>("mamba3.npz");
+    let array = |name: &str| arrays[name].clone();
+    let (len, d_inner, d_state) = (23, 3, 4);
+    let scan = OracleScan {
+        batch: 1,
+        len,
+        d_inner,
+        d_state,
+        groups: 1,
+        method: Discretization::ExpTrapezoidal,
+        u: array("x"),
+        delta: array("delta"),
+        a: array("A"),
+        b: array("B"),
+        c: array("C"),
+        ..OracleScan::default()
+    };
+    let (y, last_state) = scan.forward();
+    assert!(error(&y, &arrays["y"]) <= 1e-12, "{:.1e}", error(&y, &arrays["y"]));
+    assert!(error(&last_state, &arrays["last_state"]) <= 1e-12);
 }

@@ -256,11 +256,19 @@ impl SsmConfig {
         discretization: Discretization,
         bimamba: Bimamba,
     ) -> Result<(), ModelError> {
+        let ways = [("ssm.method_fwd", self.method_fwd), ("ssm.method_bwd", self.method_bwd)];
+        let methods = [("model.discretization", Some(discretization))].into_iter().chain(ways);
+        for (key, method) in methods {
+            if let Some(method) = method.filter(|method| !method.series().contains(&self.series)) {
+                let other = format!("ssm.series = \"{}\"", self.series);
+                let reason = "no truncation of it is published: use \"exact\"";
+                return conflict(key, &method, other, reason);
+            }
+        }
         if self.a == StateMatrix::Full {
             if discretization != Discretization::Bilinear {
                 return range("discretization", &discretization, ONLY_BILINEAR);
             }
-            let ways = [("ssm.method_fwd", self.method_fwd), ("ssm.method_bwd", self.method_bwd)];
             for (key, method) in ways {
                 if let Some(method) = method
                     && method != Discretization::Bilinear

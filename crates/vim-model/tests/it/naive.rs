@@ -340,12 +340,23 @@ impl Naive<'_> {
         for d in 0..self.config.d_inner() {
             // Coefficients once, whatever the number of scans.
             let mut steps = Vec::new();
-            for [u, delta, b, _] in drive {
+            for (t, [u, delta, b, _]) in drive.iter().enumerate() {
                 let delta = delta[d].offset(f64::from(bias[d])).softplus();
                 for n in 0..states {
                     let a = Counted(-f64::from(a_log[d * states + n]).exp());
                     let step = discretize(method, series, delta, a);
-                    steps.push((step.a_bar, step.b_bar * b[n] * u[d]));
+                    let mut input = step.b_bar * b[n] * u[d];
+                    if let Some(b_prev) = step.b_prev {
+                        // The input before the first token is 0.
+                        let before = t.checked_sub(1).map(|t| &drive[t]);
+                        let of = |which: usize, at: usize| {
+                            before.map_or(Counted(0.0), |token| token[which][at])
+                        };
+                        let gained = b_prev * of(2, n);
+                        count(1, 2);
+                        input = Counted(input.0 + gained.0 * of(0, d).0);
+                    }
+                    steps.push((step.a_bar, input));
                 }
             }
             let run = |order: &mut dyn Iterator<Item = usize>| {

@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use strum::VariantArray;
-use vim_kernels::{Discretization, KernelError, Precision};
+use vim_kernels::{Discretization, KernelError, Precision, Series};
 use vim_model::{
     Bimamba, ClassToken, DtRank, GateGradient, ModelError, Pool, Preset, REGISTERED, Rope,
     SsmConfig, StateMatrix, VimConfig,
@@ -131,6 +131,12 @@ fn options_that_do_not_go_together_are_errors() {
     let discretization = Discretization::Bilinear;
     let full = VimConfig { discretization, ssm: full_zoh, ..small() };
     conflict(full, "ssm.method_fwd", "ssm.a = \"full\"");
+    let series = Series::Taylor;
+    let discretization = Discretization::ZohExact;
+    let exact_alone = VimConfig { discretization, ssm: SsmConfig { series, ..ssm }, ..small() };
+    conflict(exact_alone, "model.discretization", "ssm.series = \"taylor\"");
+    let ways = SsmConfig { series, method_bwd: Some(Discretization::Tustin), ..ssm };
+    conflict(VimConfig { ssm: ways, ..small() }, "ssm.method_bwd", "ssm.series = \"taylor\"");
     let exact = SsmConfig { v1_gate_gradient: Some(GateGradient::Exact), ..ssm };
     let v2 = VimConfig { ssm: exact, ..small() };
     conflict(v2, "ssm.v1_gate_gradient", "model.bimamba = \"v2\"");

@@ -4,7 +4,7 @@
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Device, Tensor, TensorData};
 use strum::VariantArray;
-use vim_kernels::{Discretization, KernelChoice, Series};
+use vim_kernels::{Discretization, KernelChoice};
 use vim_model::{
     Bimamba, ClassToken, DtRank, GateGradient, LayerScale, NormKind, Pool, Rope, SsmConfig, Vim,
     VimConfig,
@@ -93,6 +93,10 @@ pub(crate) fn variants() -> Vec<(&'static str, VimConfig)> {
             each_way(None, Some(Discretization::Poly), shared()),
         ),
         (
+            "methods that read the token before",
+            each_way(Some(Discretization::Tustin), Some(Discretization::FohLinear), small()),
+        ),
+        (
             "all at once",
             paired(flipped(VimConfig {
                 norm: NormKind::Layer,
@@ -105,11 +109,11 @@ pub(crate) fn variants() -> Vec<(&'static str, VimConfig)> {
     ]
 }
 
-/// Both series of all methods: `(name, configuration)`.
+/// All methods by their series: `(name, configuration)`.
 pub(crate) fn methods() -> Vec<(String, VimConfig)> {
     let mut methods = Vec::new();
     for &discretization in Discretization::VARIANTS {
-        for &series in Series::VARIANTS {
+        for &series in discretization.series() {
             let ssm = SsmConfig { series, ..SsmConfig::default() };
             let config = VimConfig { discretization, ssm, ..small() };
             methods.push((format!("{discretization}, {series}"), config));

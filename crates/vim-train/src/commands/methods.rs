@@ -26,7 +26,12 @@ struct MethodRow {
     method: Discretization,
     causal: bool,
     bounded_exact: bool,
-    bounded_taylor: bool,
+    /// Absent where no truncation is published.
+    bounded_taylor: Option<bool>,
+    /// Of one way over an input that is sampled at the tokens; 0 where it does not converge.
+    order: u32,
+    /// Whether a state reads the input of the token before.
+    reads_previous: bool,
     formula: &'static str,
 }
 
@@ -41,29 +46,35 @@ fn row(method: Discretization) -> MethodRow {
         method,
         causal: !form.two_way,
         bounded_exact: method.bounded(Series::Exact),
-        bounded_taylor: method.bounded(Series::Taylor),
+        bounded_taylor: form.published.then(|| method.bounded(Series::Taylor)),
+        order: form.order,
+        reads_previous: form.previous.is_some(),
         formula: form.formula,
     }
 }
 
 fn table(rows: &[MethodRow]) -> String {
     let yes = |holds| if holds { "yes" } else { "no" };
-    let mut text = format!(
-        "{:<10} {:<7} {:<15} {:<16} {}\n",
-        "method", "causal", "bounded, exact", "bounded, taylor", "a_bar | b_bar, with x = delta a"
-    );
+    let line = |[method, causal, order, exact, taylor, formula]: [&str; 6]| {
+        format!("{method:<16} {causal:<7} {order:<6} {exact:<15} {taylor:<16} {formula}\n")
+    };
+    let heads = ["method", "causal", "order", "bounded, exact", "bounded, taylor"];
+    let [method, causal, order, exact, taylor] = heads;
+    let formula = "a_bar | b_bar, with x = delta a";
+    let mut text = line([method, causal, order, exact, taylor, formula]);
     for row in rows {
-        text.push_str(&format!(
-            "{:<10} {:<7} {:<15} {:<16} {}\n",
-            row.method.to_string(),
+        text.push_str(&line([
+            row.method.into(),
             yes(row.causal),
+            &row.order.to_string(),
             yes(row.bounded_exact),
-            yes(row.bounded_taylor),
-            row.formula
-        ));
+            row.bounded_taylor.map_or("-", yes),
+            row.formula,
+        ]));
     }
     text.push_str(
-        "\nbounded: whether the input gain stays bounded for large |x|, by ssm.series.\n",
+        "\nbounded: whether the input gain stays bounded for large |x|, by ssm.series.\n\
+         order: of convergence for an input that is sampled at the tokens; 0: none.\n",
     );
     text
 }

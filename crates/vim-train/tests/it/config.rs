@@ -166,6 +166,14 @@ fn mistakes_in_a_file() {
             "[ssm]\nmethod_bwd = \"foh\"\n[model]\nbimamba = \"none\"",
             "x.toml:2:14: ssm.method_bwd: foh does not go with model.bimamba = \"none\": ",
         ),
+        (
+            "[ssm]\nseries = \"taylor\"\n[model]\ndiscretization = \"tustin\"",
+            "x.toml:4:18: model.discretization: tustin does not go with ssm.series = \"taylor\": no",
+        ),
+        (
+            "[ssm]\na = \"full\"\n[model]\ndiscretization = \"zoh_exact\"",
+            "model.discretization: zoh_exact is out of range",
+        ),
         ("[model]\ndrop_path = 1.5", "x.toml:2:13: model.drop_path: 1.5"),
         // Held-out images.
         (

@@ -4,9 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use strum::VariantArray;
 use vim_data::{
     CocoAnnotations, DataConfig, EvalScene, EvalScenes, OnBad, ShapesConfig, Split, encode_png,
 };
+use vim_kernels::Discretization;
 
 use crate::dense::{LAST, assert_refused, assert_resumes, assert_same_on_ranks, write_picture};
 use crate::support::{
@@ -172,7 +174,7 @@ fn it_starts_from_a_classifier_s_backbone_and_from_all_weights() {
 #[test]
 fn every_method_has_finite_losses() {
     let bench = bench();
-    for method in ["zoh", "foh", "bilinear", "poly", "highorder", "rk4"] {
+    for method in Discretization::VARIANTS.iter().map(<&str>::from) {
         let discretization = format!("model.discretization={method}");
         let two = set(&[&discretization, "train.steps=2", "data.watch_test=false"]);
         assert_code(&bench.train(method, &two), 0);

@@ -5,13 +5,17 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use strum::VariantArray;
+use vim_kernels::Discretization;
 
 use crate::support::{
     assert_code, assert_parts, folder, parsed, path_from, run, set, stderr, stdout, vim_train,
     write_program,
 };
 
-const METHODS: [&str; 6] = ["zoh", "foh", "bilinear", "poly", "highorder", "rk4"];
+fn methods() -> impl Iterator<Item = &'static str> {
+    Discretization::VARIANTS.iter().map(<&str>::from)
+}
 
 /// On `device`, with runs in a folder of its own, in no job.
 fn doctor_on(device: &str, folder: &Path, args: &[&str]) -> Command {
@@ -50,7 +54,7 @@ fn a_machine_that_will_do() {
         let verdict = line.and_then(|line| line.get(..4));
         assert!(matches!(verdict, Some("pass" | "warn")), "{what}:\n{text}");
     }
-    for method in METHODS {
+    for method in methods() {
         assert_parts(&text, &[&format!("pass  scan {method}")]);
     }
     assert!(text.lines().last().unwrap().ends_with(" 0 failed"), "{text}");
@@ -173,7 +177,7 @@ fn the_seven_checks_of_performance() {
         let figures = &check(&all, what)["figures"];
         assert!(figures["share_of_peak"].as_f64() > Some(0.0), "{what}: {figures}");
     }
-    for method in METHODS {
+    for method in methods() {
         let path = check(&all, &format!("4 path {method}"));
         assert_eq!([&path["verdict"], &path["figures"]["implementation"]], ["pass", "kernel"]);
         assert!(path["figures"]["backward_error"].as_f64() < Some(1e-4), "{path}");

@@ -365,6 +365,8 @@ fn the_studies_that_come_along_can_be_planned() {
         ("detect_shapes", 12),
         ("cifar100", 30),
         ("imagenet", 30),
+        ("ten_methods", 30),
+        ("ten_methods_cifar100", 50),
     ] {
         let place = folder(&[]);
         let root = format!("run.root={}", place.path().display());

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::process::Output;
 
 use serde_json::Value;
+use strum::VariantArray;
+use vim_kernels::Discretization;
 
 use crate::support::{assert_code, assert_parts, parsed, run, stderr, stdout};
 
@@ -27,7 +29,7 @@ fn the_cpu_passes() {
     assert!(summary["worst"]["max"].as_f64() <= summary["worst"]["tolerance"].as_f64());
 
     let checks = document["checks"].as_array().unwrap();
-    for method in ["zoh", "foh", "bilinear", "poly", "highorder", "rk4"] {
+    for method in Discretization::VARIANTS {
         for implementation in ["kernel", "reference"] {
             let check = checks.iter().find(|check| {
                 check["name"]
@@ -55,6 +57,7 @@ fn the_cpu_passes() {
         "adjoint/add_rms_norm/oracle/f64",
         "adjoint/full_scan/oracle/f64",
         "adjoint/selective_scan_complex/foh/taylor/oracle/f64",
+        "order/selective_scan/tustin/exact/oracle/f64",
     ] {
         let check = checks.iter().find(|check| check["name"] == part).unwrap();
         assert_eq!(check["passed"], true, "{part}");

@@ -31,7 +31,7 @@ const WRONG: &[Row] = &[
     (
         &[("x.toml", "[model]\ndiscretization = \"tustin4\"\n")],
         SHOW,
-        "error: x.toml:2:18: model.discretization: unknown value `tustin4` (known: zoh, foh, bilinear, poly, highorder, rk4)
+        "error: x.toml:2:18: model.discretization: unknown value `tustin4`, did you mean `tustin`? (known: zoh, foh, bilinear, poly, highorder, rk4, zoh_exact, exp_trapezoidal, foh_linear, tustin)
   |
 2 | discretization = \"tustin4\"
   |                  ^^^^^^^^^
@@ -216,7 +216,7 @@ const WRONG: &[Row] = &[
             "[model]\nimage_size = 32\npatch_size = 8\n[sweep]\ngrid = { \"model.discretization\" = [\"zoh\", \"rk5\"] }\n",
         )],
         PLAN,
-        "x.toml:5:35: sweep.grid: model.discretization=\"rk5\": unknown value `rk5`, did you mean `rk4`? (known: zoh, foh, bilinear, poly, highorder, rk4) (the run { model.discretization = \"rk5\" })
+        "x.toml:5:35: sweep.grid: model.discretization=\"rk5\": unknown value `rk5`, did you mean `rk4`? (known: zoh, foh, bilinear, poly, highorder, rk4, zoh_exact, exp_trapezoidal, foh_linear, tustin) (the run { model.discretization = \"rk5\" })
 error: 1 of 2 runs of x.toml cannot be trained (listed above): nothing was planned
 ",
     ),

@@ -283,7 +283,7 @@ fn head(document: &Document, device: &str, graph: bool) -> String {
     let hardware = document.hardware.as_deref().unwrap_or("unnamed hardware");
     let graph = if graph { ", forward passes as graphs" } else { "" };
     format!(
-        "bench of {} ({} classes) on {device} ({hardware}){graph}\n\n{:<12}{:<6}{:>6}{:>11} [{:>9} {:>9}]{:>10}{:>10}{:>10}{:>9}",
+        "bench of {} ({} classes) on {device} ({hardware}){graph}\n\n{:<17}{:<6}{:>6}{:>11} [{:>9} {:>9}]{:>10}{:>10}{:>10}{:>9}",
         document.config,
         document.num_classes,
         "method",
@@ -300,7 +300,7 @@ fn head(document: &Document, device: &str, graph: bool) -> String {
 }
 
 fn line(row: &Row) -> String {
-    let start = format!("{:<12}{:<6}{:>6}", row.method, row.mode.to_string(), row.batch);
+    let start = format!("{:<17}{:<6}{:>6}", row.method, row.mode.to_string(), row.batch);
     let (Some(latency), Some(throughput)) = (row.latency, row.throughput) else {
         return format!("{start}  {}", row.error.as_deref().unwrap_or("no times"));
     };

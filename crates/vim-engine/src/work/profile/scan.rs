@@ -231,6 +231,11 @@ pub fn run(asked: &ScanProfile) -> Result<(), Error> {
                 for implementation in implementations(asked, &chosen.device) {
                     let (d_state, series) = (asked.dstate, asked.series);
                     let subject = Subject { shape, d_state, dtype, method, series, implementation };
+                    if !method.series().contains(&series) {
+                        let reason = "no truncation of the method is published".to_owned();
+                        skipped.push(Skipped { what: subject.name(), reason });
+                        continue;
+                    }
                     let supported = chosen.device.supports_dtype(dtype.float());
                     let measured = if supported {
                         subject.measure(&chosen.device, plan, &peaks)
@@ -288,7 +293,7 @@ fn implementations(asked: &ScanProfile, device: &Device) -> Vec<Implementation> 
     }
 }
 
-const TITLE: &str = "method     implementation  pass        ms [     p10      p90]  back to back    GB/s    roof  vs zoh  vs ref";
+const TITLE: &str = "method           implementation  pass        ms [     p10      p90]  back to back    GB/s    roof  vs zoh  vs ref";
 
 fn rows(record: &ScanTiming) -> String {
     let passes =
@@ -298,7 +303,7 @@ fn rows(record: &ScanTiming) -> String {
         let Times { median_ms, p10_ms, p90_ms, back_to_back_ms, .. } = pass.times;
         let (method, implementation) = (record.method.to_string(), &record.implementation);
         text.push_str(&format!(
-            "{method:<11}{implementation:<16}{name:<5}{median_ms:>9.3} [{p10_ms:>8.3} {p90_ms:>8.3}] {back_to_back_ms:>13.3} {:>7.1} {:>6.1}%",
+            "{method:<17}{implementation:<16}{name:<5}{median_ms:>9.3} [{p10_ms:>8.3} {p90_ms:>8.3}] {back_to_back_ms:>13.3} {:>7.1} {:>6.1}%",
             pass.gb_per_s,
             pass.roof * 100.0
         ));

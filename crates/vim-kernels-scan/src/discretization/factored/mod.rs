@@ -11,12 +11,15 @@
 //! cancellation far from 0, the second near it.
 
 mod slopes;
+mod taps;
 #[cfg(test)]
 mod tests;
 
 use super::phi::inverse_factorial;
 use super::{Decay, Form, Gain, Series};
 use vim_kernels_core::{Real, Term};
+
+pub(crate) use taps::TapSlopes;
 
 /// ln 2.
 const UNIT: f64 = std::f64::consts::LN_2;
@@ -36,10 +39,12 @@ pub(crate) enum Coefficient<T> {
     Factored(T),
 }
 
-/// `a_bar` and `b_bar` of a token and a state.
+/// The coefficients of a token and a state.
 pub(crate) struct FactoredCoefficients<T> {
     pub(crate) a_bar: T,
     pub(crate) b_bar: Coefficient<T>,
+    /// Of the token before, over [`Form::token_factor`].
+    pub(crate) b_prev: Option<T>,
 }
 
 /// Terms of a token.
@@ -102,15 +107,20 @@ impl Form {
         (total.scale(std::f64::consts::LOG2_E) * state[0].clone()).exp2()
     }
 
+    /// Whether the method reads the token before.
+    pub(crate) fn two_taps(self) -> bool {
+        self.previous.is_some()
+    }
+
     /// Number of terms in [`Self::state`].
     pub(crate) fn state_len(self) -> usize {
-        1 + self.highest()
+        if self.two_taps() { 1 } else { 1 + self.highest() }
     }
 
     /// Terms of a state with rate `a` for the forward scan.
     pub(crate) fn state<T: Real>(self, a: T) -> Vec<T> {
         let (weights, highest) = (self.weights(), self.highest());
-        if highest == 0 {
+        if self.state_len() == 1 {
             return vec![a];
         }
         // b = eˣ·far₁ − far₁ − x·Σ_{k≥2} wₖ/aᵏ − x²·½w₃/a³, with x = ln2·v.
@@ -141,8 +151,9 @@ impl Form {
     pub(crate) fn token<T: Real>(self, delta: T) -> TokenTerms<T> {
         let weights = self.weights();
         let fit = self.fit();
-        let mut near = vec![[0.0; 5]; if self.highest() > 0 { fit.degree + 1 } else { 0 }];
-        for k in 1..=self.highest() {
+        let highest = self.state_len() - 1;
+        let mut near = vec![[0.0; 5]; if highest > 0 { fit.degree + 1 } else { 0 }];
+        for k in 1..=highest {
             for (j, c) in fitted_phi(k, fit.degree + 1, fit.near).into_iter().enumerate() {
                 near[j][k] += weights[k - 1] * c;
             }
@@ -198,6 +209,9 @@ impl Form {
         token: &TokenTerms<T>,
         state: &[T],
     ) -> FactoredCoefficients<T> {
+        if let Some(previous) = self.previous {
+            return self.taps_forward(previous, token, state);
+        }
         let v = token.scaled.clone() * state[0].clone();
         let (a_bar, exp, inverse) = self.decay_at(token, state, &v);
         let far = match state {
@@ -220,11 +234,13 @@ impl Form {
         inverse: Option<T>,
         far: Option<T>,
     ) -> FactoredCoefficients<T> {
+        let b_prev = None;
         if self.is_polynomial_in_x() {
-            return FactoredCoefficients { a_bar, b_bar: Coefficient::Factored(self.gain(&v)) };
+            let b_bar = Coefficient::Factored(self.gain(&v));
+            return FactoredCoefficients { a_bar, b_bar, b_prev };
         }
         if let Some(inverse) = inverse.clone().filter(|_| self.is_bilinear()) {
-            return FactoredCoefficients { a_bar, b_bar: Coefficient::Factored(inverse) };
+            return FactoredCoefficients { a_bar, b_bar: Coefficient::Factored(inverse), b_prev };
         }
         let exact = far.map(|far| {
             let near = polynomial(&token.near, &v).like(&v);
@@ -235,6 +251,7 @@ impl Form {
         FactoredCoefficients {
             a_bar,
             b_bar: total(exact, plain, cayley, token.polynomial.len() <= 1, &v),
+            b_prev,
         }
     }
 
@@ -345,7 +362,10 @@ impl Form {
                         add(0, p, value);
                     }
                 }
-                (Gain::Cayley, _) | (Gain::Phi { .. }, Series::Exact) => {}
+                (Gain::Cayley { .. }, _) | (Gain::Phi { .. }, Series::Exact) => {}
+                (Gain::Exponential { .. } | Gain::PhiSlope, _) => {
+                    unreachable!("only the gain of the token before is of this kind")
+                }
                 (Gain::Phi { k, weight, terms }, Series::Taylor) => {
                     (0..terms).for_each(|j| add(j, p, weight * inverse_factorial(k + j)));
                 }
@@ -369,8 +389,8 @@ impl Form {
     fn cayley(self) -> [f64; 5] {
         let mut weights = [0.0; 5];
         for (place, gain) in self.gains.into_iter().enumerate() {
-            if gain == Gain::Cayley {
-                weights[place + 1] = 1.0;
+            if let Gain::Cayley { weight } = gain {
+                weights[place + 1] = weight;
             }
         }
         weights

@@ -27,7 +27,7 @@ use super::{
     polynomial, total, weighted,
 };
 use crate::discretization::phi::inverse_factorial;
-use crate::discretization::{Decay, Form, Gain};
+use crate::discretization::{Decay, Form};
 use vim_kernels_core::{Real, Term};
 
 /// The coefficients with their derivatives.
@@ -66,7 +66,7 @@ impl<T: Real> Coefficient<T> {
 impl Form {
     /// Number of terms in [`Self::backward_state`].
     pub(crate) fn backward_state_len(self) -> usize {
-        if self.highest() == 0 || self.phi_k().is_some() { 1 } else { 2 }
+        if self.highest() == 0 || self.phi_k().is_some() || self.two_taps() { 1 } else { 2 }
     }
 
     /// Terms of a state with rate `a` for the backward scan.
@@ -82,7 +82,7 @@ impl Form {
     pub(crate) fn backward_token<T: Real>(self, delta: T) -> TokenTerms<T> {
         let top = self.highest() + 1;
         let mut near = Table::new();
-        if self.highest() > 0 && self.phi_k().is_none() {
+        if self.highest() > 0 && self.phi_k().is_none() && !self.two_taps() {
             let fit = self.fit();
             for c in fitted_phi(top, fit.top + 1, fit.slopes) {
                 let mut row = [0.0; 5];
@@ -100,6 +100,9 @@ impl Form {
         token: &TokenTerms<T>,
         state: &[T],
     ) -> FactoredCoefficients<T> {
+        if let Some(previous) = self.previous {
+            return self.taps_forward(previous, token, state);
+        }
         if let Some((k, _)) = self.phi_k() {
             return phi_k_coefficients(k, self.fit(), token, &state[0]);
         }
@@ -307,7 +310,8 @@ impl Form {
 
     pub(super) fn token_factor_power(self) -> (usize, f64) {
         let of_phi = |(k, weight)| (k, weight / UNIT.powi(k as i32));
-        self.phi_k().map_or((1, 1.0), of_phi)
+        let one = if self.is_tustin() { 0.5 } else { 1.0 };
+        self.phi_k().map_or((1, one), of_phi)
     }
 
     /// k and w, if `b_bar` is `w·deltaᵏ·φₖ(x)` with k ≥ 2.
@@ -316,8 +320,10 @@ impl Form {
         let k = self.highest();
         let alone = k >= 2 && weights.iter().filter(|&&w| w != 0.0).count() == 1;
         let rest = self.polynomial().iter().any(|row| row.iter().any(|&c| c != 0.0))
-            || self.gains.contains(&Gain::Cayley);
-        (alone && !rest && self.decay == Decay::Exponential).then(|| (k, weights[k - 1]))
+            || self.cayley() != [0.0; 5];
+        let one_tap = !self.two_taps();
+        let alone = alone && one_tap && !rest && self.decay == Decay::Exponential;
+        alone.then(|| (k, weights[k - 1]))
     }
 
     /// Whether the method is bilinear.
@@ -346,7 +352,7 @@ fn phi_k_coefficients<T: Real>(
     let near = fitted_chi(k, fit.degree + 1, fit.near, &v);
     let [_, far] = far_chi(k, &v.clone().recip(), exp.clone());
     let chi = v.choose_near(fit.near / UNIT, near, far);
-    FactoredCoefficients { a_bar: exp, b_bar: Coefficient::Factored(chi) }
+    FactoredCoefficients { a_bar: exp, b_bar: Coefficient::Factored(chi), b_prev: None }
 }
 
 /// The same with its derivative, `(ln 2)ᵏ·φₖ′`.

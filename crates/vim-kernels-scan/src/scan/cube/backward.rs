@@ -9,8 +9,8 @@
 use cubecl::prelude::*;
 
 use super::backward_chunk::{ChunkAhead, last_chunk, read_before, turn_chunk};
-use super::backward_step::{Adjoint, backward_step};
-use super::chunks::{filled, load_chunk_state, store_before, unpack_chunk_state};
+use super::backward_step::{Adjoint, backward_step, flow_into_end};
+use super::chunks::{before, filled, load_chunk_state, store_before, unpack_chunk_state};
 use super::coords::{
     Rows, ScanTensors, Sizes, UnitCoords, carried_state, is_state, load_split, state_weight,
     store_split, unit_bias, unit_coords, unit_in_cube, unit_skip, weight_grad_index,
@@ -20,10 +20,10 @@ use super::forward_step::{
 };
 use super::layout::ScanPlan;
 use super::reading::{
-    InputsAhead, Shares, TokenTile, Walks, load_tokens, read_from_tile, read_token, tile_element,
-    walks,
+    InputsAhead, Shares, TokenInputs, TokenTile, Walks, load_tokens, read_from_tile, read_token,
+    tile_element, walks,
 };
-use super::segments::into_states;
+use super::segments::{into_states, size_behind};
 use super::sums::{
     PartialSums, keep_sum, reduce_over_channels, sum_over_plane, sums_len, write_bc_partials,
 };
@@ -79,17 +79,6 @@ struct State<F: Float, W: Size> {
     after: Array<f32>,
 }
 
-/// The inputs of a token.
-#[derive(CubeType)]
-struct TokenInputs {
-    u: f32,
-    /// Before bias and softplus.
-    delta: f32,
-    /// The gradient of the output.
-    dy: f32,
-    z: f32,
-}
-
 /// Sums over the unit's tokens: the gradients of D and of the delta bias.
 #[derive(CubeType)]
 struct Totals {
@@ -98,7 +87,8 @@ struct Totals {
 }
 
 /// Runs one pass of the backward scan. `carry [segments, B, N, D]` is the gradient that flows into
-/// each segment from the next. Of a two-way method, `returning`, of the same shape, is the state of
+/// each segment from the next; where the method reads the token before, that of the state after the
+/// next segment's first token. Of a two-way method, `returning`, of the same shape, is the state of
 /// the reverse way that comes into each segment from the next, and `chunk_flows`, of the shape of
 /// `chunk_states`, the gradient that flows into each chunk from the tokens before.
 #[cube(launch_unchecked)]
@@ -126,7 +116,11 @@ pub(crate) fn scan_backward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     let skip = unit_skip(&tensors.d, &pos);
     let bias = unit_bias(&tensors.delta_bias, &pos);
     let unit = Unit { pos, shares, number, slopes, walks, skip, bias };
-    let adjoint = adjoint_at_end(carry, returning, &unit.shares, plan);
+    let mut adjoint = adjoint_at_end(carry, returning, &unit.shares, plan);
+    if comptime!(plan.two_taps() && plan.segmented) {
+        let size = size_behind::<F>(&tensors.delta, bias, &pos);
+        flow_into_end(&mut adjoint.carry, &mut adjoint.returning, &unit.slopes, size, plan);
+    }
     let totals = Totals { d: 0.0f32.runtime(), bias: 0.0f32.runtime() };
     let chunks = (pos.end - pos.begin + comptime!(plan.chunk() - 1)) / plan.chunk();
     let last = pos.begin + (chunks - 1) * plan.chunk();
@@ -190,6 +184,7 @@ fn chunk_back<F: Float, FB: Float, FC: Float, S: Float, V: Size, W: Size>(
         turn_back::<F, FB, FC, W>(
             state,
             &ahead.tile,
+            &ahead.u,
             tensors,
             grad_y,
             grads,
@@ -365,7 +360,8 @@ fn states_of_chunk<F: Float, FB: Float, FC: Float, S: Float, V: Size, W: Size>(
                 plan,
             );
         } else if comptime!(j + 1 < plan.chunk()) || from_end == 0 {
-            recompute_step(&mut state.adjoint.h, slopes, shared, at, size, u, plan);
+            let before = before::<F>(&ahead.u, j, plan.chunk(), u, plan);
+            recompute_step(&mut state.adjoint.h, slopes, shared, at, size, u, before, plan);
         } else {
             #[unroll]
             for n in 0..plan.states {
@@ -415,6 +411,7 @@ fn step_sizes_of_tile<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
 fn turn_back<F: Float, FB: Float, FC: Float, W: Size>(
     state: &mut State<F, W>,
     tile: &TokenTile<F>,
+    inputs: &Array<F>,
     tensors: &ScanTensors<F, FB, FC>,
     grad_y: &Rows<F>,
     grads: &mut TokenGradTensors<F>,
@@ -432,13 +429,8 @@ fn turn_back<F: Float, FB: Float, FC: Float, W: Size>(
     for k in 0..comptime!(plan.tokens_per_turn()) {
         let j = first + comptime!(plan.tokens_per_turn() - 1 - k);
         let place = comptime!(k % plan.read_ahead());
-        read_from_tile::<F>(&mut state.next, place, tile, j, plan);
-        let now = TokenInputs {
-            u: state.next.u(place),
-            delta: state.next.delta(place),
-            dy: state.next.dy(place),
-            z: state.next.z(place),
-        };
+        read_from_tile::<F>(&mut state.next, place, tile, inputs, j, plan);
+        let now = state.next.token(place, plan);
         // Where nothing is read from there, it may be past the end.
         let step = begin + j;
         let here = if comptime!(plan.first) { step } else { min(step, unit.pos.end - 1) };
@@ -494,6 +486,7 @@ fn step_back<F: Float, W: Size>(
         at,
         size,
         now.u,
+        now.before,
         into_scan,
         plan,
     );

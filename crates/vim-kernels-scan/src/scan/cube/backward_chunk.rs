@@ -4,8 +4,9 @@
 use cubecl::prelude::*;
 
 use super::chunks::{load_chunk_state, read_chunk};
-use super::coords::{Rows, ScanTensors, UnitCoords, load_tile, turn_tile};
+use super::coords::{Rows, ScanTensors, UnitCoords, input_before, load_tile, turn_tile};
 use super::forward_step::Projections;
+use super::layout::Projected;
 use super::reading::{Shares, TokenTile, store_tokens, token_tile};
 use super::segments::read_gradients;
 
@@ -14,7 +15,8 @@ use super::segments::read_gradients;
 pub(super) struct ChunkAhead<F: Float, FB: Float, FC: Float, S: Float, V: Size> {
     pub(super) b: Array<FB>,
     pub(super) c: Array<FC>,
-    /// u and delta; those of the tile are copied here.
+    /// u and delta; those of the tile are copied here. Behind u is that of the token before the
+    /// chunk, where the method reads it.
     pub(super) u: Array<F>,
     pub(super) delta: Array<F>,
     pub(super) tile: TokenTile<F>,
@@ -40,16 +42,20 @@ pub(super) fn last_chunk<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
 ) -> ChunkAhead<F, FB, FC, S, V> {
     let plan = comptime!(pos.plan);
     let vectors = comptime!(plan.states / plan.state_vector_width());
-    let mut b = Array::<FB>::new(comptime!(plan.tile_elems_per_unit()));
-    let mut c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit()));
-    load_tile::<FB>(&mut b, &tensors.b, first, comptime!(plan.spec.b_constant), pos);
-    load_tile::<FC>(&mut c, &tensors.c, first, comptime!(plan.spec.c_constant), pos);
-    let mut u = Array::<F>::new(plan.chunk());
+    let (of_b, of_c) = comptime!((Projected::B, Projected::C));
+    let mut b = Array::<FB>::new(comptime!(plan.tile_elems_per_unit(of_b)));
+    let mut c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit(of_c)));
+    load_tile::<FB>(&mut b, &tensors.b, first, of_b, pos);
+    load_tile::<FC>(&mut c, &tensors.c, first, of_c, pos);
+    let mut u = Array::<F>::new(comptime!(plan.inputs_len(plan.chunk())));
     let mut delta = Array::<F>::new(plan.chunk());
     let tile = token_tile::<F, FB, FC>(tensors, first, pos);
     if comptime!(!plan.tiles_tokens()) {
         read_chunk::<F>(&mut u, &tensors.u, pos.batch, first, plan.chunk(), pos);
         read_chunk::<F>(&mut delta, &tensors.delta, pos.batch, first, plan.chunk(), pos);
+    }
+    if comptime!(plan.two_taps()) {
+        u[plan.chunk()] = input_before::<F>(&tensors.u, first, pos);
     }
     let mut states = Array::<Vector<S, V>>::new(vectors);
     load_chunk_state::<S, V>(&mut states, chunk_states, first, shares, plan);
@@ -80,6 +86,9 @@ pub(super) fn read_before<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
         read_chunk::<F>(&mut ahead.u, &tensors.u, pos.batch, first, count, pos);
         read_chunk::<F>(&mut ahead.delta, &tensors.delta, pos.batch, first, count, pos);
     }
+    if comptime!(plan.two_taps()) {
+        ahead.u[count] = input_before::<F>(&tensors.u, first, pos);
+    }
     if comptime!(plan.two_way()) {
         read_gradients::<F>(&mut ahead.dy, &mut ahead.z, grad_y, &tensors.z, first, count, pos);
         load_chunk_state::<S, V>(&mut ahead.flows, chunk_flows, first, shares, plan);
@@ -97,11 +106,10 @@ pub(super) fn turn_chunk<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     pos: &UnitCoords,
 ) {
     let plan = comptime!(pos.plan);
-    let b_constant = comptime!(plan.spec.b_constant);
-    let c_constant = comptime!(plan.spec.c_constant);
+    let (of_b, of_c) = comptime!((Projected::B, Projected::C));
     // All units have done with the tile by the barrier before the sums were written.
-    turn_tile::<FB>(&mut shared.b, &mut ahead.b, &tensors.b, first, b_constant, pos);
-    turn_tile::<FC>(&mut shared.c, &mut ahead.c, &tensors.c, first, c_constant, pos);
+    turn_tile::<FB>(&mut shared.b, &mut ahead.b, &tensors.b, first, of_b, pos);
+    turn_tile::<FC>(&mut shared.c, &mut ahead.c, &tensors.c, first, of_c, pos);
     store_tokens::<F>(&mut ahead.tile, plan);
     sync_cube();
 }

@@ -1,6 +1,8 @@
 //! The backward step over one token of a scan, for one channel: the adjoint of
 //! [`forward_step`](super::forward_step::forward_step).
 
+mod taps;
+
 use cubecl::ir::Scope;
 use cubecl::prelude::*;
 
@@ -10,7 +12,10 @@ use super::layout::ScanPlan;
 use super::reading::{from_neighbour, of_channels, places};
 use crate::discretization::Form;
 use crate::discretization::factored::{Coefficient, TokenTerms};
+use taps::{by_tap_before_decay, by_taps, tap_at};
 use vim_kernels_core::{Real, Traced};
+
+pub(super) use taps::flow_into_end;
 
 /// The backward scan's registers, one for each state.
 #[derive(CubeType)]
@@ -19,7 +24,10 @@ pub(crate) struct Adjoint {
     pub(crate) h: Array<f32>,
     /// `a_bar[t+1]·∂L/∂h[t+1]`.
     pub(crate) carry: Array<f32>,
-    /// The reverse way's state after the token that it visited last, `t + 1`; of a two-way method.
+    /// The reverse way's state after the token that it visited last, `t + 1`, of a two-way method.
+    /// `b_prev[t+1]·∂L/∂h[t+1]` of one that reads the token before; of one with a
+    /// [tap before the decay](Form::tap_before_decay), of which `carry` is that but for a
+    /// factor, the first is `delta[t+1]`.
     pub(crate) returning: Array<f32>,
     /// The sum of the gradient of a.
     pub(crate) a: Array<f32>,
@@ -49,6 +57,10 @@ fn through_output<'a>(
 /// A token in one of the unit's channels: what its states have in common, and sums over them.
 struct Channel<'a> {
     u: Traced<'a>,
+    /// u of the token before, where the method reads it.
+    before: Option<Traced<'a>>,
+    /// `delta[t+1]`, where there is a [tap before the decay](Form::tap_before_decay).
+    behind: Option<Traced<'a>>,
     delta: Traced<'a>,
     dy: Traced<'a>,
     token: TokenTerms<Traced<'a>>,
@@ -61,6 +73,9 @@ struct Channel<'a> {
     y: Sum<'a>,
     du: Sum<'a>,
     ddelta: Sum<'a>,
+    /// Σ b·∂L/∂h of the token behind and of the one before with this token's decay, where there is
+    /// a [tap before the decay](Form::tap_before_decay).
+    taps: [Sum<'a>; 2],
     /// Σ b·∂L/∂h where b_bar is per token; where it is a function ψ of x up to the token factor,
     /// Σ ψ·b·∂L/∂h without ψ's constant factor. du is a multiple of it, and so is a part of
     /// ddelta, except for the Cayley transform.
@@ -68,7 +83,7 @@ struct Channel<'a> {
 }
 
 impl<'a> Channel<'a> {
-    fn new(factored: Form, [u, delta, dy]: [Traced<'a>; 3]) -> Self {
+    fn new(factored: Form, [u, delta, dy]: [Traced<'a>; 3], before: Option<Traced<'a>>) -> Self {
         let token = factored.backward_token(delta.clone());
         let token_factor = factored.token_factor(&token);
         let stepped_u = u.clone() * token_factor.clone();
@@ -80,7 +95,10 @@ impl<'a> Channel<'a> {
             du: Sum::new(),
             ddelta: Sum::new(),
             driven: Sum::new(),
+            taps: [Sum::new(), Sum::new()],
+            behind: None,
             u,
+            before,
             delta,
             dy,
             token,
@@ -90,11 +108,36 @@ impl<'a> Channel<'a> {
     }
 
     /// The token in each of the unit's channels, from the inputs of its own.
-    fn all(scope: &'a Scope, inputs: [NativeExpand<f32>; 3], plan: ScanPlan) -> Vec<Self> {
-        let [us, deltas, dys] = inputs
-            .map(|value| of_channels(scope, Traced::new(scope, plan.ptx, value), plan.channels()));
+    fn all(
+        scope: &'a Scope,
+        inputs: [NativeExpand<f32>; 3],
+        before: NativeExpand<f32>,
+        plan: ScanPlan,
+    ) -> Vec<Self> {
+        let of_all =
+            |value| of_channels(scope, Traced::new(scope, plan.ptx, value), plan.channels());
+        let [us, deltas, dys] = inputs.map(of_all);
+        let mut befores = plan.two_taps().then(|| of_all(before)).into_iter().flatten();
         let inputs = us.into_iter().zip(deltas).zip(dys);
-        inputs.map(|((u, delta), dy)| Self::new(plan.factored(), [u, delta, dy])).collect()
+        let mut one = |((u, delta), dy)| Self::new(plan.factored(), [u, delta, dy], befores.next());
+        inputs.map(&mut one).collect()
+    }
+
+    /// Notes delta of the token behind, and keeps that of this one, where there is a
+    /// [tap before the decay](Form::tap_before_decay).
+    fn step_behind(
+        channels: &mut [Self],
+        scope: &'a Scope,
+        adjoint: &mut AdjointExpand,
+        delta: NativeExpand<f32>,
+        plan: ScanPlan,
+    ) {
+        if plan.factored().tap_before_decay().is_some() {
+            let behind = get::expand(scope, &adjoint.returning, 0);
+            let all = of_channels(scope, Traced::new(scope, plan.ptx, behind), plan.channels());
+            channels.iter_mut().zip(all).for_each(|(of, behind)| of.behind = Some(behind));
+            set::expand(scope, &mut adjoint.returning, 0, delta);
+        }
     }
 
     /// The token's gradients in the unit's own channel, to which the adjacent unit adds its sums.
@@ -107,7 +150,7 @@ impl<'a> Channel<'a> {
         let factored = plan.factored();
         let mut channels = channels.into_iter();
         let mut own = channels.next().expect("invariant: a unit has a channel");
-        if let Some(Self { y, du, ddelta, driven, .. }) = channels.next() {
+        if let Some(Self { y, du, ddelta, driven, taps: [behind, earlier], .. }) = channels.next() {
             // Without a gate nothing needs y.
             if plan.spec.has_z {
                 add_neighbours(scope, &mut own.y, y);
@@ -115,10 +158,19 @@ impl<'a> Channel<'a> {
             add_neighbours(scope, &mut own.du, du);
             add_neighbours(scope, &mut own.ddelta, ddelta);
             add_neighbours(scope, &mut own.driven, driven);
+            add_neighbours(scope, &mut own.taps[0], behind);
+            add_neighbours(scope, &mut own.taps[1], earlier);
         }
         let Self { u, token, token_factor, by_token, y, mut du, mut ddelta, driven, .. } = own;
         let driven = driven.or(zero);
-        if let Some([_, d_delta, b_bar]) = by_token {
+        let (taps, scalars) = (own.taps, [own.behind, own.before]);
+        if let (Some(w), [Some(delta_behind), Some(u_before)]) =
+            (factored.tap_before_decay(), scalars)
+        {
+            let [behind, earlier] = taps.map(|sum| sum.or(zero));
+            du.add((driven.clone() * token.delta + behind * delta_behind).scale(w));
+            ddelta.add((driven * u + earlier * u_before).scale(w));
+        } else if let Some([_, d_delta, b_bar]) = by_token {
             du.add(driven.clone() * b_bar);
             ddelta.add(driven * u * d_delta);
         } else if factored.goes_via_x() {
@@ -200,6 +252,9 @@ struct StateAt<'a> {
     /// The gradient of what drives it, in both ways.
     driven_by: Traced<'a>,
     reverse: Option<Reverse<'a>>,
+    /// Where the method reads the token before, B of that, and what flows into this token's b·u
+    /// from the one after it.
+    tap: Option<[Traced<'a>; 2]>,
     /// The sum of the gradient of A so far.
     da: Traced<'a>,
 }
@@ -212,31 +267,50 @@ struct Through<'a> {
     /// The sum of the gradient of A.
     da: Traced<'a>,
     a_bar: Traced<'a>,
-    /// `b_bar·u`, which only the reverse way needs.
+    /// `b_bar·u`, which only the reverse way needs; of a method that reads the token before, the
+    /// gradient of that token's b·u.
     drive: Traced<'a>,
 }
 
-/// Through the Cayley transform.
-fn by_cayley<'a>(factored: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
-    let StateAt { terms, before, b, dh, driven_by, reverse, da } = state;
+/// Through the Cayley transform; of Tustin's rule with `tap`, B and u of the token before and what
+/// flows into b·u from the token behind.
+fn by_cayley<'a>(
+    factored: Form,
+    channel: &mut Channel<'a>,
+    state: StateAt<'a>,
+    tap: Option<[Traced<'a>; 3]>,
+) -> Through<'a> {
+    let StateAt { terms, before, b, dh, driven_by, reverse, da, .. } = state;
     let a = terms[0].clone();
     let r = factored.backward_bilinear(&channel.token, &terms);
     let a_bar = r.clone().scale(2.0).offset(-1.0);
-    let drive = r.clone() * channel.stepped_u.clone();
+    let mut drive = r.clone() * channel.stepped_u.clone();
     let once = driven_by * r.clone();
     let flow = match &reverse {
         None => once.clone().scale(2.0) - dh.clone(),
         Some(_) => a_bar.clone() * dh.clone(),
     };
-    channel.driven.add(once.clone() * b.clone());
-    let db = once.clone() * channel.stepped_u.clone();
+    let db = if let Some([.., from_behind]) = &tap {
+        drive = once.clone() * channel.token_factor.clone();
+        let driven = drive.clone() + from_behind.clone();
+        channel.du.add(driven.clone() * b.clone());
+        driven * channel.u.clone()
+    } else {
+        channel.driven.add(once.clone() * b.clone());
+        once.clone() * channel.stepped_u.clone()
+    };
     // Through a_bar and through b_bar, with r² in both.
     let twice = once * r.clone();
     let by_decay = match &reverse {
         None => twice.clone() * before,
         Some(reverse) => reverse.moved(&dh, &before) * (r.clone() * r),
     };
-    let by_drive = twice * (b * channel.u.clone());
+    let by_drive = match tap {
+        None => twice.clone() * (b * channel.u.clone()),
+        Some([b_before, u_before, _]) => {
+            twice * (b * channel.u.clone() + b_before * u_before).scale(0.5)
+        }
+    };
     channel.ddelta.add(by_decay.clone() * a);
     channel.ddelta.add(by_drive.clone());
     let da = da + (by_drive * channel.half_delta.clone() + by_decay) * channel.delta.clone();
@@ -245,7 +319,7 @@ fn by_cayley<'a>(factored: Form, channel: &mut Channel<'a>, state: StateAt<'a>) 
 
 /// Through x, where `b_bar` is a function of x up to the token's factor.
 fn via_x<'a>(factored: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
-    let StateAt { terms, before, b, dh, driven_by, reverse, da } = state;
+    let StateAt { terms, before, b, dh, driven_by, reverse, da, .. } = state;
     let a = terms[0].clone();
     let step = factored.backward_via_x(&channel.token, &terms);
     let drive = step.gain.clone() * channel.by_factors[0].clone();
@@ -266,7 +340,7 @@ fn via_x<'a>(factored: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> T
 
 /// Through the decay and the gains of any method.
 fn by_slopes<'a>(factored: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
-    let StateAt { terms, before, b, dh, driven_by, reverse, da } = state;
+    let StateAt { terms, before, b, dh, driven_by, reverse, da, .. } = state;
     let a = terms[0].clone();
     let step = factored.backward(&channel.token, &terms);
     let into_b = driven_by.clone() * b;
@@ -300,8 +374,17 @@ fn by_slopes<'a>(factored: Form, channel: &mut Channel<'a>, state: StateAt<'a>) 
 
 /// Through the coefficients, by the shortest of the ways that the method has.
 fn through<'a>(factored: Form, channel: &mut Channel<'a>, state: StateAt<'a>) -> Through<'a> {
-    if factored.is_bilinear() {
-        by_cayley(factored, channel, state)
+    if let (Some([b, from_behind]), Some(u)) = (&state.tap, &channel.before) {
+        let tap = [b, u, from_behind].map(Traced::clone);
+        if factored.is_tustin() {
+            by_cayley(factored, channel, state, Some(tap))
+        } else if let Some(weight) = factored.tap_before_decay() {
+            by_tap_before_decay(factored, channel, state, tap, weight)
+        } else {
+            by_taps(factored, channel, state, tap)
+        }
+    } else if factored.is_bilinear() {
+        by_cayley(factored, channel, state, None)
     } else if factored.goes_via_x() {
         via_x(factored, channel, state)
     } else {
@@ -338,6 +421,7 @@ pub(crate) fn backward_step<W: Size>(
     at: usize,
     delta: f32,
     u: f32,
+    u_before: f32,
     dy: f32,
     #[comptime] plan: ScanPlan,
 ) -> TokenGrads {
@@ -345,7 +429,8 @@ pub(crate) fn backward_step<W: Size>(
         let number = |value| Traced::new(scope, plan.ptx, value);
         let factored = plan.factored();
         let zero = number(dy).constant(0.0);
-        let mut channels = Channel::all(scope, [u, delta, dy], plan);
+        let mut channels = Channel::all(scope, [u, delta, dy], u_before, plan);
+        Channel::step_behind(&mut channels, scope, adjoint, delta, plan);
         let width = plan.shared_vector_width();
         let mut groups = vec![None; plan.saved_vectors()];
         for [i, place, n] in places(plan.states, plan.channels()) {
@@ -377,7 +462,8 @@ pub(crate) fn backward_step<W: Size>(
             }
             let da = number(get::expand(scope, &adjoint.a, n));
             let (again, drives, h_before) = (reverse.clone(), b.clone(), before.clone());
-            let state = StateAt { terms, before, b, dh, driven_by, reverse, da };
+            let tap = tap_at(scope, adjoint, projections, &at, [place, n], plan);
+            let state = StateAt { terms, before, b, dh, driven_by, reverse, tap, da };
             let Through { flow, mut db, da, a_bar, drive } = through(factored, channel, state);
             if adds_b {
                 db = number(get::expand(scope, &adjoint.b, place)) + db;
@@ -386,6 +472,8 @@ pub(crate) fn backward_step<W: Size>(
                 let returning = a_bar * reverse.before + drive * drives;
                 let (y, output) = (&mut channel.y, [&c, &h, &dy]);
                 step_reverse(scope, adjoint, y, returning, output, [place, n], adds_c);
+            } else if plan.two_taps() && factored.tap_before_decay().is_none() {
+                set::expand(scope, &mut adjoint.returning, n, drive.value());
             }
             set::expand(scope, &mut adjoint.b, place, db.value());
             set::expand(scope, &mut adjoint.a, n, da.value());

@@ -4,7 +4,9 @@
 use cubecl::prelude::barrier::copy_async_checked;
 use cubecl::prelude::*;
 
-use super::coords::{Rows, ScanTensors, UnitCoords, is_state, read_row, token_at, unit_in_cube};
+use super::coords::{
+    Rows, ScanTensors, UnitCoords, input_before, is_state, read_row, token_at, unit_in_cube,
+};
 use super::layout::{CHUNK, PLANE, ScanPlan};
 use super::reading::Shares;
 
@@ -17,11 +19,28 @@ pub(super) struct Tokens<F: Float> {
     pub(super) z: Array<F>,
 }
 
+/// The input before the `j`-th of a chunk of `count` tokens, where the method reads it; see
+/// [`ScanPlan::inputs_len`]. Where it does not, `u`, that of the token itself.
+#[cube]
+pub(super) fn before<F: Float>(
+    inputs: &Array<F>,
+    #[comptime] j: usize,
+    #[comptime] count: usize,
+    u: f32,
+    #[comptime] plan: ScanPlan,
+) -> f32 {
+    if comptime!(plan.two_taps()) {
+        f32::cast_from(inputs[comptime!(if j > 0 { j - 1 } else { count })])
+    } else {
+        u
+    }
+}
+
 #[cube]
 impl<F: Float> Tokens<F> {
-    fn new() -> Tokens<F> {
+    fn new(#[comptime] plan: ScanPlan) -> Tokens<F> {
         Tokens::<F> {
-            u: Array::<F>::new(CHUNK),
+            u: Array::<F>::new(comptime!(plan.inputs_len(CHUNK))),
             delta: Array::<F>::new(CHUNK),
             z: Array::<F>::new(CHUNK),
         }
@@ -54,9 +73,12 @@ pub(super) fn tokens_ahead<F: Float, FB: Float, FC: Float>(
         u: Shared::<[F]>::new_aligned_slice(comptime!(plan.chunk_buffer_len(true)), 16usize),
         delta: Shared::<[F]>::new_aligned_slice(comptime!(plan.chunk_buffer_len(true)), 16usize),
         z: Shared::<[F]>::new_aligned_slice(comptime!(plan.chunk_buffer_len(gated)), 16usize),
-        next: Tokens::<F>::new(),
+        next: Tokens::<F>::new(plan),
     };
     begin_chunk::<F, FB, FC>(&mut ahead, tensors, pos.begin, gated, pos);
+    if comptime!(plan.two_taps()) {
+        ahead.next.u[CHUNK] = input_before::<F>(&tensors.u, pos.begin, pos);
+    }
     ahead
 }
 
@@ -96,7 +118,7 @@ pub(super) fn take_chunk<F: Float, FB: Float, FC: Float>(
     pos: &UnitCoords,
 ) -> Tokens<F> {
     let plan = comptime!(pos.plan);
-    let mut now = Tokens::<F>::new();
+    let mut now = Tokens::<F>::new(plan);
     if comptime!(plan.copy_width > 0) {
         // The plane's previous chunk may be overwritten afterwards.
         gpu_asm!("cp.async.wait_group 0;");
@@ -118,6 +140,10 @@ pub(super) fn take_chunk<F: Float, FB: Float, FC: Float>(
                 now.z[j] = ahead.next.z[j];
             }
         }
+    }
+    if comptime!(plan.two_taps()) {
+        now.u[CHUNK] = ahead.next.u[CHUNK];
+        ahead.next.u[CHUNK] = now.u[comptime!(CHUNK - 1)];
     }
     begin_chunk::<F, FB, FC>(ahead, tensors, begin + CHUNK, gated, pos);
     if comptime!(gated && plan.copy_width == 0 && !plan.has_spare_registers()) {

@@ -4,7 +4,7 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::layout::ScanPlan;
+use super::layout::{Projected, ScanPlan};
 use crate::scan::ScanArguments;
 use vim_kernels_core::cube::dense;
 use vim_kernels_core::cube::strides::{fits_u32_index, in_rows};
@@ -187,6 +187,13 @@ pub(crate) fn read_row<F: Float>(
     from.data[element * from.batch as usize + pos.channel + token * from.token as usize]
 }
 
+/// The input before `step`, of the unit's channel; 0 before the first token.
+#[cube]
+pub(crate) fn input_before<F: Float>(u: &Rows<F>, step: usize, pos: &UnitCoords) -> F {
+    let value = read_row::<F>(u, max(step, 1usize) - 1, pos.batch, pos);
+    select(step > 0, value, F::new(0.0f32))
+}
+
 /// Index of the token of `step` in a dense `[B, L, D]`, in the unit's channel.
 #[cube]
 pub(crate) fn token_index(step: usize, pos: &UnitCoords) -> usize {
@@ -227,6 +234,17 @@ pub(crate) fn carried_state(carry: &[f32], state: usize, pos: &UnitCoords) -> f3
     }
 }
 
+/// The states at the beginning of the segment.
+#[cube]
+pub(crate) fn unit_states(carry: &[f32], pos: &UnitCoords) -> Array<f32> {
+    let mut states = Array::<f32>::new(pos.plan.states);
+    #[unroll]
+    for n in 0..pos.plan.states {
+        states[n] = carried_state(carry, n, pos);
+    }
+    states
+}
+
 /// Index of the unit's part of a weight's gradient in `[slot, element, directions, N, D]`.
 #[cube]
 pub(crate) fn weight_grad_index(slot: usize, state: usize, pos: &UnitCoords) -> usize {
@@ -264,25 +282,30 @@ pub(crate) fn unit_skip(d: &[f32], pos: &UnitCoords) -> f32 {
     if comptime!(pos.plan.skips()) { d[pos.weights] } else { 0.0f32.runtime() }
 }
 
-/// The unit's share of the rows of B or C of the tile from step `first` on; zeros past the segment,
-/// and nothing where they are constant. The values stay in their type, so that nothing waits for
-/// them before [`turn_tile`].
+/// The unit's share of the rows of B or C of the tile from step `first` on; zeros past the segment
+/// and before the first token, and nothing where they are constant. The values stay in their type,
+/// so that nothing waits for them before [`turn_tile`].
 #[cube]
 pub(crate) fn load_tile<F: Float>(
     to: &mut Array<F>,
     from: &Rows<F>,
     first: usize,
-    #[comptime] constant: bool,
+    #[comptime] of: Projected,
     pos: &UnitCoords,
 ) {
     let plan = comptime!(pos.plan);
-    if comptime!(!constant) {
+    if comptime!(!plan.constant(of)) {
         #[unroll]
-        for k in 0..comptime!(plan.tile_elems_per_unit()) {
+        for k in 0..comptime!(plan.tile_elems_per_unit(of)) {
             let i = UNIT_POS_X as usize + k * plan.units;
-            let step = first + i / plan.states;
+            let row = first + i / plan.states;
+            let before = comptime!(plan.rows_before(of));
+            let step = if comptime!(before > 0) { max(row, before) - before } else { row };
             let n = pos.sizes.first_state as usize + i % plan.states;
             let mut in_bounds = step < pos.end;
+            if comptime!(before > 0) {
+                in_bounds = in_bounds && row >= before;
+            }
             if comptime!(plan.ragged) {
                 in_bounds = in_bounds && n < pos.sizes.d_state as usize;
             }
@@ -303,21 +326,21 @@ pub(crate) fn turn_tile<F: Float>(
     next: &mut Array<F>,
     from: &Rows<F>,
     first: usize,
-    #[comptime] constant: bool,
+    #[comptime] of: Projected,
     pos: &UnitCoords,
 ) {
     let plan = comptime!(pos.plan);
-    if comptime!(!constant) {
-        let count = comptime!(plan.tile * plan.states);
+    if comptime!(!plan.constant(of)) {
+        let count = comptime!(plan.tile_len(of));
         #[unroll]
-        for k in 0..comptime!(plan.tile_elems_per_unit()) {
+        for k in 0..comptime!(plan.tile_elems_per_unit(of)) {
             let i = UNIT_POS_X as usize + k * plan.units;
             if comptime!((k + 1) * plan.units <= count) || i < count {
                 shared[i] = f32::cast_from(next[k]);
             }
         }
     }
-    load_tile::<F>(next, from, first, constant, pos);
+    load_tile::<F>(next, from, first, of, pos);
 }
 
 /// The sum that [`store_split`] stored.

@@ -14,12 +14,12 @@
 use cubecl::ir::Scope;
 use cubecl::prelude::*;
 
-use super::chunks::{store_chunk_state, take_chunk, tokens_ahead};
+use super::chunks::{before, store_chunk_state, take_chunk, tokens_ahead};
 use super::coords::{
-    ScanTensors, Sizes, UnitCoords, carried_state, is_state, load_split, load_tile, state_weight,
-    store_split, token_index, turn_tile, unit_bias, unit_coords, unit_skip,
+    ScanTensors, Sizes, UnitCoords, is_state, load_split, load_tile, state_weight, store_split,
+    token_index, turn_tile, unit_bias, unit_coords, unit_skip, unit_states,
 };
-use super::layout::{CHUNK, ScanPlan};
+use super::layout::{CHUNK, Projected, ScanPlan};
 use super::reading::{of_channels, places};
 use crate::discretization::factored::{Coefficient, FactoredCoefficients, TokenTerms};
 use crate::discretization::{Form, LEAST_RATE};
@@ -129,8 +129,8 @@ pub(crate) fn projections<FB: Float, FC: Float>(
     let plan = comptime!(pos.plan);
     let b_constant = comptime!(plan.spec.b_constant);
     let c_constant = comptime!(plan.spec.c_constant);
-    let shared_b = comptime!(if b_constant { 1 } else { plan.tile * plan.states });
-    let shared_c = comptime!(if c_constant { 1 } else { plan.tile * plan.states });
+    let shared_b = comptime!(if b_constant { 1 } else { plan.tile_len(Projected::B) });
+    let shared_c = comptime!(if c_constant { 1 } else { plan.tile_len(Projected::C) });
     let mut own_b = Array::<f32>::new(comptime!(if b_constant { plan.states } else { 1 }));
     let mut own_c = Array::<f32>::new(comptime!(if c_constant { plan.states } else { 1 }));
     if comptime!(b_constant) {
@@ -163,7 +163,19 @@ impl ProjectionsExpand {
         plan: ScanPlan,
     ) -> Traced<'a> {
         let own = plan.spec.b_constant.then_some(&self.own_b);
-        self.value(scope, own, &self.b, at, n, plan)
+        self.value(scope, own, &self.b, at, [plan.rows_before(Projected::B), n], plan)
+    }
+
+    /// B of the token before, where the method reads it.
+    pub(super) fn b_before<'a>(
+        &self,
+        scope: &'a Scope,
+        at: &NativeExpand<usize>,
+        n: usize,
+        plan: ScanPlan,
+    ) -> Traced<'a> {
+        let own = plan.spec.b_constant.then_some(&self.own_b);
+        self.value(scope, own, &self.b, at, [0, n], plan)
     }
 
     pub(super) fn c<'a>(
@@ -174,24 +186,26 @@ impl ProjectionsExpand {
         plan: ScanPlan,
     ) -> Traced<'a> {
         let own = plan.spec.c_constant.then_some(&self.own_c);
-        self.value(scope, own, &self.c, at, n, plan)
+        self.value(scope, own, &self.c, at, [0, n], plan)
     }
 
+    /// State `n` of the row `rows_on` behind the one at `at`.
     fn value<'a>(
         &self,
         scope: &'a Scope,
         own: Option<&<Array<f32> as CubeType>::ExpandType>,
         rows: &SharedExpand<[f32]>,
         at: &NativeExpand<usize>,
-        n: usize,
+        [rows_on, n]: [usize; 2],
         plan: ScanPlan,
     ) -> Traced<'a> {
+        let on = rows_on * plan.states;
         let value = if let Some(own) = own {
             get::expand(scope, own, n)
         } else if plan.pairs_channels() {
-            ordered::expand(scope, rows, *at, self.order, n / 4 * 4, n % 4)
+            ordered::expand(scope, rows, *at, self.order, n / 4 * 4, n % 4 + on)
         } else {
-            row::expand(scope, rows, *at, n)
+            row::expand(scope, rows, *at, n + on)
         };
         Traced::new(scope, plan.ptx, value)
     }
@@ -203,23 +217,27 @@ struct Drive<'a> {
     u: Traced<'a>,
     once: Option<Traced<'a>>,
     terms: Option<Vec<Term<Traced<'a>>>>,
+    /// u of the token before, where the method reads it, times what all states have in common.
+    before: Option<Traced<'a>>,
 }
 
 impl<'a> Drive<'a> {
-    fn new(factored: Form, u: Traced<'a>) -> Self {
-        Self { factored, u, once: None, terms: None }
+    fn new(factored: Form, u: Traced<'a>, before: Option<Traced<'a>>) -> Self {
+        Self { factored, u, once: None, terms: None, before }
     }
 
-    /// `a_bar·h + b_bar·b·u`.
+    /// `a_bar·h + b_bar·b·u`, and of the token before `b_prev·b_before·u`.
     fn next_state(
         &mut self,
         step: &FactoredCoefficients<Traced<'a>>,
         token: &TokenTerms<Traced<'a>>,
         state: &[Traced<'a>],
         h: Traced<'a>,
-        b: Traced<'a>,
+        [b, b_before]: [&Traced<'a>; 2],
     ) -> Traced<'a> {
-        let Self { factored, u, once, terms } = self;
+        let Self { factored, u, once, terms, before } = self;
+        let tap = before.as_ref().map(|u| u.clone() * b_before.clone());
+        let b = b.clone();
         let drive = match step.b_bar.clone() {
             Coefficient::PerToken(b_bar) => {
                 once.get_or_insert_with(|| b_bar * u.clone()).clone() * b
@@ -231,10 +249,21 @@ impl<'a> Drive<'a> {
             }
             Coefficient::Factored(gain) => {
                 let once = once.get_or_insert_with(|| factored.token_factor(token) * u.clone());
-                gain * (once.clone() * b)
+                match tap.as_ref().filter(|_| factored.is_tustin()) {
+                    Some(tap) => gain * (once.clone() * b + tap.clone()),
+                    None => gain * (once.clone() * b),
+                }
             }
         };
-        step.a_bar.clone() * h + drive
+        match (&step.b_prev, tap) {
+            (Some(_), Some(tap)) if factored.tap_before_decay().is_some() => {
+                step.a_bar.clone() * (h + tap) + drive
+            }
+            (Some(b_prev), Some(tap)) if !factored.is_tustin() => {
+                step.a_bar.clone() * h + (drive + b_prev.clone() * tap)
+            }
+            _ => step.a_bar.clone() * h + drive,
+        }
     }
 }
 
@@ -282,8 +311,9 @@ pub(crate) fn unit_state_terms(a: &[f32], pos: &UnitCoords) -> Array<f32> {
     terms
 }
 
-/// `h ← a_bar·h + b_bar·b·u` for every state; `then` has the state's channel, place and number, its
-/// new value and `a_bar`. `rates` are the forward scan's state terms, or the backward scan's.
+/// `h ← a_bar·h + b_bar·b·u`, and what the token before adds, for every state; `then` has the
+/// state's channel, place and number, its new value and `a_bar`. `rates` are the forward scan's
+/// state terms, or the backward scan's.
 #[expect(clippy::too_many_arguments, reason = "what a step reads, and what follows it")]
 pub(super) fn step_states<'a>(
     scope: &'a Scope,
@@ -291,7 +321,7 @@ pub(super) fn step_states<'a>(
     rates: &<Array<f32> as CubeType>::ExpandType,
     projections: &ProjectionsExpand,
     at: &NativeExpand<usize>,
-    [delta, u]: [Traced<'a>; 2],
+    [delta, u, before]: [Traced<'a>; 3],
     backward: bool,
     plan: ScanPlan,
     mut then: impl FnMut([usize; 3], Traced<'a>, Traced<'a>),
@@ -299,10 +329,18 @@ pub(super) fn step_states<'a>(
     let factored = plan.factored();
     let channels = if backward { plan.channels() } else { 1 };
     let [deltas, us] = [delta, u].map(|value| of_channels(scope, value, channels));
+    let two_taps = plan.two_taps();
+    let befores = two_taps.then(|| of_channels(scope, before, channels));
+    let mut befores = befores.into_iter().flatten();
     let mut tokens: Vec<_> = deltas
         .into_iter()
         .zip(us)
-        .map(|(delta, u)| (factored.token(delta), Drive::new(factored, u)))
+        .map(|(delta, u)| {
+            let token = factored.token(delta);
+            let weight = factored.tap_before_decay().unwrap_or(1.0);
+            let before = befores.next().map(|u| factored.token_factor(&token).scale(weight) * u);
+            (token, Drive::new(factored, u, before))
+        })
         .collect();
     for [channel, place, n] in places(plan.states, channels) {
         let (token, drive) = &mut tokens[channel];
@@ -314,7 +352,9 @@ pub(super) fn step_states<'a>(
         };
         let b = projections.b(scope, at, place, plan);
         let before = Traced::new(scope, plan.ptx, get::expand(scope, h, n));
-        let next = drive.next_state(&step, token, &state, before, b);
+        let b_before =
+            if two_taps { projections.b_before(scope, at, place, plan) } else { b.clone() };
+        let next = drive.next_state(&step, token, &state, before, [&b, &b_before]);
         set::expand(scope, h, n, next.clone().value());
         then([channel, place, n], next, step.a_bar);
     }
@@ -322,7 +362,7 @@ pub(super) fn step_states<'a>(
 
 /// Steps every state over a token; returns `Σ c·h`.
 ///
-/// `at` is the index of the token's row in the tile.
+/// `at` is the index of the token's row in the tile; `before` is the input of the token before.
 #[cube]
 pub(crate) fn forward_step(
     h: &mut Array<f32>,
@@ -331,25 +371,16 @@ pub(crate) fn forward_step(
     at: usize,
     delta: f32,
     u: f32,
+    before: f32,
     #[comptime] plan: ScanPlan,
 ) -> f32 {
     intrinsic!(|scope| {
-        let [delta, u] = [delta, u].map(|value| Traced::new(scope, plan.ptx, value));
-        let zero = u.constant(0.0);
+        let token = [delta, u, before].map(|value| Traced::new(scope, plan.ptx, value));
+        let zero = token[1].constant(0.0);
         let mut y = Sum::new();
-        step_states(
-            scope,
-            h,
-            rates,
-            projections,
-            &at,
-            [delta, u],
-            false,
-            plan,
-            |[_, n, _], next, _| {
-                y.add(projections.c(scope, &at, n, plan) * next);
-            },
-        );
+        step_states(scope, h, rates, projections, &at, token, false, plan, |[_, n, _], next, _| {
+            y.add(projections.c(scope, &at, n, plan) * next);
+        });
         y.or(&zero).value()
     })
 }
@@ -363,10 +394,11 @@ pub(crate) fn recompute_step(
     at: usize,
     delta: f32,
     u: f32,
+    before: f32,
     #[comptime] plan: ScanPlan,
 ) {
     intrinsic!(|scope| {
-        let token = [delta, u].map(|value| Traced::new(scope, plan.ptx, value));
+        let token = [delta, u, before].map(|value| Traced::new(scope, plan.ptx, value));
         step_states(scope, h, rates, projections, &at, token, true, plan, |_, _, _| {});
     })
 }
@@ -419,24 +451,21 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     let mut shared = projections::<FB, FC>(&tensors.b.data, &tensors.c.data, 0usize, &pos);
     let skip = unit_skip(&tensors.d, &pos);
     let bias = unit_bias(&tensors.delta_bias, &pos);
-    let mut h = Array::<f32>::new(plan.states);
-    #[unroll]
-    for n in 0..plan.states {
-        h[n] = carried_state(carry, n, &pos);
-    }
+    let mut h = unit_states(carry, &pos);
     // Tokens are loaded a chunk ahead of their use, B and C a tile ahead.
     let mut ahead = tokens_ahead::<F, FB, FC>(tensors, plan.gated(), &pos);
-    let mut next_b = Array::<FB>::new(comptime!(plan.tile_elems_per_unit()));
-    let mut next_c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit()));
-    load_tile::<FB>(&mut next_b, &tensors.b, pos.begin, plan.spec.b_constant, &pos);
-    load_tile::<FC>(&mut next_c, &tensors.c, pos.begin, plan.spec.c_constant, &pos);
+    let (b, c) = comptime!((Projected::B, Projected::C));
+    let mut next_b = Array::<FB>::new(comptime!(plan.tile_elems_per_unit(b)));
+    let mut next_c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit(c)));
+    load_tile::<FB>(&mut next_b, &tensors.b, pos.begin, b, &pos);
+    load_tile::<FC>(&mut next_c, &tensors.c, pos.begin, c, &pos);
     let mut longest = 0.0f32;
     let mut first = pos.begin;
     while first < pos.end {
         let after = first + plan.tile;
         sync_cube();
-        turn_tile(&mut shared.b, &mut next_b, &tensors.b, after, plan.spec.b_constant, &pos);
-        turn_tile(&mut shared.c, &mut next_c, &tensors.c, after, plan.spec.c_constant, &pos);
+        turn_tile(&mut shared.b, &mut next_b, &tensors.b, after, b, &pos);
+        turn_tile(&mut shared.c, &mut next_c, &tensors.c, after, c, &pos);
         sync_cube();
         let mut chunk = 0usize;
         while chunk < plan.tile && first + chunk < pos.end {
@@ -474,7 +503,8 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                     longest = max(longest, size.abs());
                 }
                 let row = (chunk + j) * plan.states;
-                let sum = forward_step(&mut h, &rates, &shared, row, size, u, plan);
+                let before = before::<F>(&now.u, j, CHUNK, u, plan);
+                let sum = forward_step(&mut h, &rates, &shared, row, size, u, before, plan);
                 let z = f32::cast_from(now.z[j]);
                 let sum = if comptime!(plan.two_way()) { sum * 0.5f32 } else { sum };
                 let sum = if comptime!(plan.first) { sum } else { sum + left[j] };

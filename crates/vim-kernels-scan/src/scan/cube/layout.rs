@@ -46,6 +46,13 @@ const UNITS_PER_PROCESSOR: [usize; 2] = [512, 384];
 /// Multiprocessors where the device does not report them.
 const PROCESSORS: usize = 16;
 
+/// B or C, of whose rows a cube shares a tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Projected {
+    B,
+    C,
+}
+
 /// A scan kernel's compile-time choices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ScanPlan {
@@ -91,6 +98,35 @@ impl ScanPlan {
         Form { coarse: self.split && self.spec.compact_states, ..self.spec.form() }
     }
 
+    /// Whether the method reads the token before.
+    pub(crate) fn two_taps(self) -> bool {
+        self.factored().two_taps()
+    }
+
+    /// One more than `count` where the method reads the token before, whose u a unit then holds
+    /// behind `count` other inputs.
+    pub(crate) fn inputs_len(self, count: usize) -> usize {
+        count + usize::from(self.two_taps())
+    }
+
+    /// Whether B or C is the same for every token.
+    pub(crate) fn constant(self, of: Projected) -> bool {
+        match of {
+            Projected::B => self.spec.b_constant,
+            Projected::C => self.spec.c_constant,
+        }
+    }
+
+    /// Rows of B that a tile begins with, of tokens before its first.
+    pub(crate) fn rows_before(self, of: Projected) -> usize {
+        usize::from(of == Projected::B && self.two_taps())
+    }
+
+    /// Elements of a tile.
+    pub(crate) fn tile_len(self, of: Projected) -> usize {
+        (self.rows_before(of) + self.tile) * self.states
+    }
+
     /// Whether the outputs of two sweeps are averaged.
     pub(crate) fn two_way(self) -> bool {
         self.spec.sweeps() == 2
@@ -131,7 +167,8 @@ impl ScanPlan {
     /// Whether the method leaves registers to read ahead and to overlap two tokens, as those that
     /// evaluate φ functions do not. (Above 168, two cubes of 128 units run at once, not three.)
     pub(crate) fn has_spare_registers(self) -> bool {
-        self.factored().evaluates_no_phi()
+        let factored = self.factored();
+        factored.evaluates_no_phi() && (!self.two_taps() || factored.tap_before_decay().is_some())
     }
 
     /// Whether a unit of the backward scan has half of the states of
@@ -145,7 +182,9 @@ impl ScanPlan {
     /// and prepares it before its states: where there is room, and registers. Methods whose
     /// coefficients are polynomials or φ functions of x lose by it.
     pub(crate) fn tiles_tokens(self) -> bool {
-        let few_terms = self.factored().b_bar_is_per_token() || self.factored().is_bilinear();
+        let factored = self.factored();
+        let few_terms =
+            factored.b_bar_is_per_token() || factored.is_bilinear() || factored.is_tustin();
         self.aligned && self.split && self.pairs_channels() && few_terms
     }
 
@@ -176,8 +215,8 @@ impl ScanPlan {
     }
 
     /// Elements of B or C that a unit copies for a tile.
-    pub(crate) fn tile_elems_per_unit(self) -> usize {
-        (self.tile * self.states).div_ceil(self.units)
+    pub(crate) fn tile_elems_per_unit(self, of: Projected) -> usize {
+        self.tile_len(of).div_ceil(self.units)
     }
 
     /// Elements of two chunks of a tensor's channels, `[2, CHUNK, units]`: the current one and the
@@ -265,15 +304,17 @@ impl Layout {
         let planes = has_planes(&arguments.u.client);
         let chunk = chunk(spec);
         let sweeps = if backward { 1 } else { spec.sweeps() };
+        let form = spec.form();
         // The backward pass stores a chunk's states in shared memory, four bytes each.
         let fits = |units: usize| {
             let saved = CHUNK * states * units * size_of::<f32>();
             let sums = if planes { 32 * units } else { 2 * states * (units + CHUNK) * 4 };
-            let rows = 2 * CHUNK * states * size_of::<f32>();
+            let rows = 2 * CHUNK + usize::from(form.two_taps());
+            let rows = rows * states * size_of::<f32>();
             let steps = CHUNK * units * size_of::<f32>();
             saved + sums + rows + steps <= hardware.max_shared_memory_size
         };
-        let heavy = !backward && !spec.form().evaluates_no_phi();
+        let heavy = !backward && !form.evaluates_no_phi();
         let most = [if heavy { WIDEST } else { WIDE }, WIDE, 64]
             .into_iter()
             .find(|&units| {

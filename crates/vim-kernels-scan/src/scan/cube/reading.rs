@@ -185,7 +185,8 @@ pub(super) fn walks<F: Float, FB: Float, FC: Float>(
 const INPUTS: usize = 4;
 
 /// The inputs of the next tokens of the backward loop, in their storage type: nothing waits for
-/// them before their use. Those of z are unset where there is no gate.
+/// them before their use. Those of z are unset where there is no gate. Where the method reads the
+/// token before, its u is behind them all.
 #[derive(CubeType)]
 pub(super) struct InputsAhead<F: Float> {
     values: Array<F>,
@@ -194,28 +195,42 @@ pub(super) struct InputsAhead<F: Float> {
 #[cube]
 impl<F: Float> InputsAhead<F> {
     pub(super) fn new(#[comptime] plan: ScanPlan) -> InputsAhead<F> {
-        InputsAhead::<F> { values: Array::<F>::new(comptime!(INPUTS * plan.read_ahead())) }
+        let len = comptime!(plan.inputs_len(INPUTS) * plan.read_ahead());
+        InputsAhead::<F> { values: Array::<F>::new(len) }
     }
 
-    /// u of the `place`-th token.
-    pub(super) fn u(&self, #[comptime] place: usize) -> f32 {
-        f32::cast_from(self.values[comptime!(INPUTS * place)])
+    /// The `place`-th token.
+    pub(super) fn token(
+        &self,
+        #[comptime] place: usize,
+        #[comptime] plan: ScanPlan,
+    ) -> TokenInputs {
+        let u = f32::cast_from(self.values[comptime!(INPUTS * place)]);
+        TokenInputs {
+            u,
+            before: if comptime!(plan.two_taps()) {
+                f32::cast_from(self.values[comptime!(INPUTS * plan.read_ahead() + place)])
+            } else {
+                u
+            },
+            delta: f32::cast_from(self.values[comptime!(INPUTS * place + 1)]),
+            dy: f32::cast_from(self.values[comptime!(INPUTS * place + 2)]),
+            z: f32::cast_from(self.values[comptime!(INPUTS * place + 3)]),
+        }
     }
+}
 
-    /// Its delta, before bias and softplus.
-    pub(super) fn delta(&self, #[comptime] place: usize) -> f32 {
-        f32::cast_from(self.values[comptime!(INPUTS * place + 1)])
-    }
-
-    /// The gradient of its output.
-    pub(super) fn dy(&self, #[comptime] place: usize) -> f32 {
-        f32::cast_from(self.values[comptime!(INPUTS * place + 2)])
-    }
-
-    /// Its gate.
-    pub(super) fn z(&self, #[comptime] place: usize) -> f32 {
-        f32::cast_from(self.values[comptime!(INPUTS * place + 3)])
-    }
+/// The inputs of a token.
+#[derive(CubeType)]
+pub(super) struct TokenInputs {
+    pub(super) u: f32,
+    /// u of the token before, where the method reads it.
+    pub(super) before: f32,
+    /// Before bias and softplus.
+    pub(super) delta: f32,
+    /// The gradient of the output.
+    pub(super) dy: f32,
+    pub(super) z: f32,
 }
 
 /// Loads the inputs of the token of `step` in the unit's channel as the `place`-th of `to`, without
@@ -234,22 +249,34 @@ pub(super) fn read_token<F: Float, FB: Float, FC: Float>(
         to.values[comptime!(INPUTS * place)] = tensors.u.data[walks.u.at(step)];
         to.values[comptime!(INPUTS * place + 1)] = tensors.delta.data[walks.delta.at(step)];
     }
+    if comptime!(plan.two_taps() && !plan.tiles_tokens()) {
+        let before = tensors.u.data[walks.u.at(max(step, 1usize) - 1)];
+        to.values[comptime!(INPUTS * plan.read_ahead() + place)] =
+            select(step > 0, before, F::new(0.0f32));
+    }
     to.values[comptime!(INPUTS * place + 2)] = grad_y.data[walks.dy.at(step)];
     if comptime!(plan.spec.has_z) {
         to.values[comptime!(INPUTS * place + 3)] = tensors.z.data[walks.z.at(step)];
     }
 }
 
-/// Reads u and delta of the chunk's `j`-th token where they are in shared memory.
+/// Reads u and delta of the chunk's `j`-th token where they are in shared memory; the last of
+/// `inputs` is u of the token before the chunk.
 #[cube]
 pub(super) fn read_from_tile<F: Float>(
     to: &mut InputsAhead<F>,
     #[comptime] place: usize,
     tile: &TokenTile<F>,
+    inputs: &Array<F>,
     j: usize,
     #[comptime] plan: ScanPlan,
 ) {
     if comptime!(plan.tiles_tokens()) {
+        if comptime!(plan.two_taps()) {
+            let before = tile_element::<F>(&tile.u, max(j, 1usize) - 1, plan);
+            to.values[comptime!(INPUTS * plan.read_ahead() + place)] =
+                select(j > 0, before, inputs[plan.chunk()]);
+        }
         to.values[comptime!(INPUTS * place)] = tile_element::<F>(&tile.u, j, plan);
         to.values[comptime!(INPUTS * place + 1)] = tile_element::<F>(&tile.delta, j, plan);
     }

@@ -5,16 +5,16 @@ use burn::tensor::DType;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::chunks::{filled, read_chunk, take_chunk, tokens_ahead};
+use super::chunks::{before, filled, read_chunk, take_chunk, tokens_ahead};
 use super::coords::{
-    Rows, ScanTensors, Sizes, UnitCoords, is_state, load_tile, state_index, turn_tile, unit_bias,
-    unit_coords,
+    Rows, ScanTensors, Sizes, UnitCoords, is_state, load_tile, read_row, state_index, turn_tile,
+    unit_bias, unit_coords,
 };
 use super::forward_step::{
     Projections, get, projections, set, sigmoid, state_terms, step_size, step_states,
     unit_state_terms,
 };
-use super::layout::{CHUNK, Layout, Pass, ScanPlan, Shape};
+use super::layout::{CHUNK, Layout, Pass, Projected, ScanPlan, Shape};
 use vim_kernels_core::Traced;
 use vim_kernels_core::cube::{cubes, empty};
 
@@ -35,15 +35,16 @@ pub(crate) fn segment_ends<F: Float, FB: Float, FC: Float>(
     let bias = unit_bias(&tensors.delta_bias, &pos);
     let mut h = filled(0.0f32, plan);
     let mut whole = filled(1.0f32, plan);
-    let mut next_b = Array::<FB>::new(comptime!(plan.tile_elems_per_unit()));
-    load_tile::<FB>(&mut next_b, &tensors.b, pos.begin, plan.spec.b_constant, &pos);
+    let b = comptime!(Projected::B);
+    let mut next_b = Array::<FB>::new(comptime!(plan.tile_elems_per_unit(b)));
+    load_tile::<FB>(&mut next_b, &tensors.b, pos.begin, b, &pos);
     let mut ahead = tokens_ahead::<F, FB, FC>(tensors, false, &pos);
     let mut total = 0.0f32;
     let mut first = pos.begin;
     while first < pos.end {
         let after = first + plan.tile;
         sync_cube();
-        turn_tile(&mut shared.b, &mut next_b, &tensors.b, after, plan.spec.b_constant, &pos);
+        turn_tile(&mut shared.b, &mut next_b, &tensors.b, after, b, &pos);
         sync_cube();
         let mut chunk = 0usize;
         while chunk < plan.tile && first + chunk < pos.end {
@@ -56,7 +57,8 @@ pub(crate) fn segment_ends<F: Float, FB: Float, FC: Float>(
                 let size = select(in_bounds, step_size(raw, bias, plan), 0.0f32);
                 let row = (chunk + j) * plan.states;
                 let u = f32::cast_from(now.u[j]);
-                forward_carry_only(&mut h, &mut whole, &rates, &shared, row, size, u, plan);
+                let before = before::<F>(&now.u, j, CHUNK, u, plan);
+                forward_carry_only(&mut h, &mut whole, &rates, &shared, row, size, u, before, plan);
                 total += size;
             }
             chunk += CHUNK;
@@ -167,6 +169,9 @@ fn slot_at(k: usize, segments: usize, #[comptime] backwards: bool) -> usize {
 
 /// Runs segments backwards from a zero gradient: writes the gradient that flows out of their
 /// first token to `carry`, and the product of the decays to `product`, both `[segments, B, N, D]`.
+/// Where the method reads the token before, two gradients flow out of it, both of which follow from
+/// that of its state: this one is written, and a token decays what comes from the next one by that
+/// one's step.
 #[cube(launch_unchecked)]
 pub(crate) fn segment_outflows<F: Float, FB: Float, FC: Float>(
     tensors: &ScanTensors<F, FB, FC>,
@@ -185,19 +190,20 @@ pub(crate) fn segment_outflows<F: Float, FB: Float, FC: Float>(
     let mut whole = filled(1.0f32, plan);
     let chunks = (pos.end - pos.begin + comptime!(CHUNK - 1)) / CHUNK;
     let last = pos.begin + (chunks - 1) * CHUNK;
-    let mut next_c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit()));
-    load_tile::<FC>(&mut next_c, &tensors.c, last, plan.spec.c_constant, &pos);
+    let c = comptime!(Projected::C);
+    let mut next_c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit(c)));
+    load_tile::<FC>(&mut next_c, &tensors.c, last, c, &pos);
     let mut next_delta = Array::<F>::new(CHUNK);
     let mut next_dy = Array::<F>::new(CHUNK);
     let mut next_z = Array::<F>::new(CHUNK);
-    read_chunk::<F>(&mut next_delta, &tensors.delta, pos.batch, last, CHUNK, &pos);
+    read_flow_deltas::<F>(&mut next_delta, &tensors.delta, last, &pos);
     read_gradients::<F>(&mut next_dy, &mut next_z, grad_y, &tensors.z, last, CHUNK, &pos);
     let mut total = 0.0f32;
     for from_end in 0..chunks {
         let begin = pos.begin + (chunks - 1 - from_end) * CHUNK;
         let begin_before = max(begin, pos.begin + CHUNK) - CHUNK;
         sync_cube();
-        turn_tile(&mut shared.c, &mut next_c, &tensors.c, begin_before, plan.spec.c_constant, &pos);
+        turn_tile(&mut shared.c, &mut next_c, &tensors.c, begin_before, c, &pos);
         sync_cube();
         let mut now_delta = Array::<F>::new(CHUNK);
         let mut now_dy = Array::<F>::new(CHUNK);
@@ -211,14 +217,19 @@ pub(crate) fn segment_outflows<F: Float, FB: Float, FC: Float>(
             }
         }
         let (from, z) = (&tensors.delta, &tensors.z);
-        read_chunk::<F>(&mut next_delta, from, pos.batch, begin_before, CHUNK, &pos);
+        read_flow_deltas::<F>(&mut next_delta, from, begin_before, &pos);
         read_gradients::<F>(&mut next_dy, &mut next_z, grad_y, z, begin_before, CHUNK, &pos);
         #[unroll]
         for past in 0..CHUNK {
             let j = comptime!(CHUNK - 1 - past);
             let in_bounds = begin + j < pos.end;
             let raw = f32::cast_from(now_delta[j]);
-            let size = select(in_bounds, step_size(raw, bias, plan), 0.0f32);
+            let steps = if comptime!(plan.two_taps()) {
+                in_bounds && begin + j + 1 < sizes.len as usize
+            } else {
+                in_bounds
+            };
+            let size = select(steps, step_size(raw, bias, plan), 0.0f32);
             let into = into_states::<F>(now_dy[j], now_z[j], in_bounds, plan);
             total += size;
             let row = j * plan.states;
@@ -227,6 +238,28 @@ pub(crate) fn segment_outflows<F: Float, FB: Float, FC: Float>(
     }
     decay_over(&mut whole, &rates, total, plan);
     store_segment(carry, product, &flow, &whole, &pos);
+}
+
+/// Loads delta of a chunk of [`segment_outflows`]: of each token, or of the one after it.
+#[cube]
+fn read_flow_deltas<F: Float>(to: &mut Array<F>, delta: &Rows<F>, first: usize, pos: &UnitCoords) {
+    if comptime!(pos.plan.two_taps()) {
+        #[unroll]
+        for j in 0..CHUNK {
+            let step = min(first + j + 1, pos.sizes.len as usize - 1);
+            to[j] = read_row::<F>(delta, step, pos.batch, pos);
+        }
+    } else {
+        read_chunk::<F>(to, delta, pos.batch, first, CHUNK, pos);
+    }
+}
+
+/// The step of the token behind the segment, in the unit's channel; 0 behind the last.
+#[cube]
+pub(super) fn size_behind<F: Float>(delta: &Rows<F>, bias: f32, pos: &UnitCoords) -> f32 {
+    let len = pos.sizes.len as usize;
+    let raw = f32::cast_from(read_row::<F>(delta, min(pos.end, len - 1), pos.batch, pos));
+    select(pos.end < len, step_size(raw, bias, comptime!(pos.plan)), 0.0f32)
 }
 
 /// Loads `count` tokens of the gradient of y and, if there is a gate, of z.
@@ -276,10 +309,11 @@ pub(crate) fn forward_carry_only(
     at: usize,
     delta: f32,
     u: f32,
+    before: f32,
     #[comptime] plan: ScanPlan,
 ) {
     intrinsic!(|scope| {
-        let token = [delta, u].map(|value| Traced::new(scope, plan.ptx, value));
+        let token = [delta, u, before].map(|value| Traced::new(scope, plan.ptx, value));
         step_states(
             scope,
             h,
@@ -332,8 +366,9 @@ pub(crate) fn decay_over(
     })
 }
 
-/// The part of [`backward_step`] that the carry needs; multiplies every state's `a_bar` into
-/// `product`, unless [`decay_over`] does.
+/// The part of [`backward_step`] that the carry needs, or of a method that reads the token before
+/// the gradient of the state, with the step of the token after; multiplies every state's `a_bar`
+/// into `product`, unless [`decay_over`] does.
 #[cube]
 pub(crate) fn backward_carry_only(
     carry: &mut Array<f32>,
@@ -353,9 +388,14 @@ pub(crate) fn backward_carry_only(
         for n in 0..plan.states {
             let state = state_terms(scope, rates, n, factored.state_len(), plan);
             let a_bar = factored.forward(&token, &state).a_bar;
-            let dh = projections.c(scope, &at, n, plan) * dy.clone()
-                + number(get::expand(scope, carry, n));
-            set::expand(scope, carry, n, (a_bar.clone() * dh).value());
+            let into = projections.c(scope, &at, n, plan) * dy.clone();
+            let from_behind = number(get::expand(scope, carry, n));
+            let next = if factored.two_taps() {
+                into + a_bar.clone() * from_behind
+            } else {
+                a_bar.clone() * (into + from_behind)
+            };
+            set::expand(scope, carry, n, next.value());
             multiply_into(scope, product, n, a_bar, plan);
         }
     })

@@ -17,12 +17,12 @@ use cubecl::prelude::*;
 
 use super::chunks::{filled, read_chunk, store_chunk_state};
 use super::coords::{
-    Rows, ScanTensors, Sizes, carried_state, load_tile, turn_tile, unit_bias, unit_coords,
+    Rows, ScanTensors, Sizes, load_tile, turn_tile, unit_bias, unit_coords, unit_states,
 };
 use super::forward_step::{
     Projections, get, projections, set, step_size, step_states, unit_state_terms,
 };
-use super::layout::{CHUNK, ScanPlan};
+use super::layout::{CHUNK, Projected, ScanPlan};
 use super::reading::of_channels;
 use super::segments::{backward_carry_only, into_states, read_gradients};
 use vim_kernels_core::Traced;
@@ -43,14 +43,11 @@ pub(crate) fn save_flows<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     let rates = unit_state_terms(&tensors.a, &pos);
     let mut shared = projections::<FC, FC>(&tensors.c.data, &tensors.c.data, 0usize, &pos);
     let bias = unit_bias(&tensors.delta_bias, &pos);
-    let mut flow = Array::<f32>::new(plan.states);
-    #[unroll]
-    for n in 0..plan.states {
-        flow[n] = carried_state(carry, n, &pos);
-    }
+    let mut flow = unit_states(carry, &pos);
     let mut unused = filled(1.0f32, plan);
-    let mut next_c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit()));
-    load_tile::<FC>(&mut next_c, &tensors.c, pos.begin, plan.spec.c_constant, &pos);
+    let c = comptime!(Projected::C);
+    let mut next_c = Array::<FC>::new(comptime!(plan.tile_elems_per_unit(c)));
+    load_tile::<FC>(&mut next_c, &tensors.c, pos.begin, c, &pos);
     let mut next_delta = Array::<F>::new(CHUNK);
     let mut next_dy = Array::<F>::new(CHUNK);
     let mut next_z = Array::<F>::new(CHUNK);
@@ -61,7 +58,7 @@ pub(crate) fn save_flows<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
     while first < pos.end {
         let after = first + plan.tile;
         sync_cube();
-        turn_tile(&mut shared.c, &mut next_c, &tensors.c, after, plan.spec.c_constant, &pos);
+        turn_tile(&mut shared.c, &mut next_c, &tensors.c, after, c, &pos);
         sync_cube();
         let mut chunk = 0usize;
         while chunk < plan.tile && first + chunk < pos.end {
@@ -116,12 +113,14 @@ pub(super) fn recompute_both_ways(
 ) {
     intrinsic!(|scope| {
         let [delta, u, dy] = [delta, u, dy].map(|value| Traced::new(scope, plan.ptx, value));
+        // No two-way method reads the token before.
+        let token = [delta, u.clone(), u];
         let dys = of_channels(scope, dy, plan.channels());
         let then = |[channel, place, n]: [usize; 3], _: Traced<'_>, a_bar: Traced<'_>| {
             let before = Traced::new(scope, plan.ptx, get::expand(scope, flow, n));
             let dr = projections.c(scope, &at, place, plan) * dys[channel].clone() + before;
             set::expand(scope, flow, n, (a_bar * dr).value());
         };
-        step_states(scope, h, rates, projections, &at, [delta, u], true, plan, then);
+        step_states(scope, h, rates, projections, &at, token, true, plan, then);
     })
 }

@@ -1,8 +1,10 @@
 //! The adjoint of the scan on one strip of channels.
 //!
 //! With `g[t] = c[t]·dy[t] + a_bar[t+1]·g[t+1]` the gradient of the loss in `h[t]`, every input's
-//! gradient is local: `dc += h·dy`, `d(a_bar) = g·h[t-1]`, `d(b_bar) = g·b·u`, and so on. The
-//! states are recomputed a chunk at a time, from the last chunk to the first.
+//! gradient is local: `dc += h·dy`, `d(a_bar) = g·h[t-1]`, `d(b_bar) = g·b·u`, and so on. Where a
+//! method reads the token before, `b·u` of a token drives two states: its gradient is
+//! `b_bar[t]·g[t] + b_prev[t+1]·g[t+1]`. The states are recomputed a chunk at a time, from the last
+//! chunk to the first.
 
 use strum::VariantArray;
 
@@ -190,7 +192,10 @@ impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
         let (sizes, spec) = (inputs.sizes, inputs.spec);
         let d_state = sizes.d_state;
         let chunks = sizes.len.div_ceil(CHUNK);
+        // What flows into a token from the one after it: into its state, and into its b·u.
         let mut g = vec![Lanes::ZERO; d_state];
+        let taps = const { Discretization::VARIANTS[METHOD].form().previous.is_some() };
+        let mut tap = vec![Lanes::ZERO; if taps { d_state } else { 0 }];
         // The states before each token of a chunk, and after its last.
         let mut history = vec![Lanes::ZERO; (CHUNK + 1) * d_state];
         let mut decays = vec![Lanes::ZERO; CHUNK * d_state];
@@ -212,7 +217,7 @@ impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
                 let token = spec.token(sizes.len, step, sweep);
                 let states = &history[i * d_state..(i + 2) * d_state];
                 let row = &decays[i * d_state..(i + 1) * d_state];
-                self.pull(block, sums, token, states, row, &mut g);
+                self.pull(block, sums, token, states, row, [&mut g, &mut tap]);
             }
         }
     }
@@ -226,7 +231,7 @@ impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
         token: usize,
         states: &[Lanes<FMA>],
         decays: &[Lanes<FMA>],
-        g: &mut [Lanes<FMA>],
+        [g, tap]: [&mut [Lanes<FMA>]; 2],
     ) {
         let Job { inputs, batch, strip, .. } = self.0;
         let spec = inputs.spec;
@@ -236,6 +241,7 @@ impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
         let (delta, u) = (block.delta[token], block.u[token]);
         let dy = sums.y[token] * Lanes::splat(spec.sweep_weight());
         let [b, c] = block.projections(inputs, batch, token, strip);
+        let (b_before, u_before) = block.before::<METHOD>(inputs, batch, token, strip);
         let b_row = if spec.b_constant { 0 } else { token * d_state };
         let c_row = if spec.c_constant { 0 } else { token * d_state };
         // Slices of one length, so that no index needs a check.
@@ -252,7 +258,11 @@ impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
             let step = linearize_at(method, series, delta, a[n], decays[n]);
             let grad_h = c.fma(dy, g[n]);
             grad_c[n] = dy.fma(after[n], grad_c[n]);
-            let grad_drive = grad_h * step.value.b_bar;
+            let mut grad_drive = grad_h * step.value.b_bar;
+            if let (Some(b_prev), Some(tap)) = (step.value.b_prev, tap.get_mut(n)) {
+                grad_drive += *tap;
+                *tap = grad_h * b_prev;
+            }
             grad_b[n] = grad_drive.fma(u, grad_b[n]);
             grad_u = grad_drive.fma(b, grad_u);
             let grad_a_bar = grad_h * before[n];
@@ -260,6 +270,11 @@ impl<const METHOD: usize, const SERIES: usize> Specialized<'_, METHOD, SERIES> {
             grad_delta =
                 grad_a_bar.fma(step.d_delta.a_bar, grad_b_bar.fma(step.d_delta.b_bar, grad_delta));
             grad_a[n] = grad_a_bar.fma(step.d_a.a_bar, grad_b_bar.fma(step.d_a.b_bar, grad_a[n]));
+            if let (Some(d_delta), Some(d_a)) = (step.d_delta.b_prev, step.d_a.b_prev) {
+                let grad_b_prev = grad_h * (b_before.at(n) * u_before);
+                grad_delta = grad_b_prev.fma(d_delta, grad_delta);
+                grad_a[n] = grad_b_prev.fma(d_a, grad_a[n]);
+            }
             g[n] = grad_h * step.value.a_bar;
         }
         sums.u[token] += grad_u;

@@ -93,8 +93,8 @@ impl<const FMA: bool> Block<FMA> {
         (0..LANES).map(|lane| delta[lane] * a[lane]).fold(0.0, f32::max)
     }
 
-    /// One token: `h ← a_bar·h + b_bar·b·u`; returns `c·h`, weighted for the mean of a two-way
-    /// method.
+    /// One token: `h ← a_bar·h + b_bar·b·u`, and `b_prev·b·u` of the token before where the method
+    /// reads it; returns `c·h`, weighted for the mean of a two-way method.
     ///
     /// Stores every `a_bar` in `decays` if it has room.
     #[inline(always)]
@@ -109,19 +109,46 @@ impl<const FMA: bool> Block<FMA> {
     ) -> Lanes<FMA> {
         debug_assert_eq!(h.len(), inputs.sizes.d_state);
         let [b, c] = self.projections(inputs, batch, token, strip);
+        let (b_before, u_before) = self.before::<METHOD>(inputs, batch, token, strip);
+        let before = |n| b_before.at(n) * u_before;
         let y = match (b, c) {
             // A loop of its own, in which nothing asks whether they are constant.
             (TokenProjection::Row(b), TokenProjection::Row(c)) => {
                 let (b, c) = (&b[..h.len()], &c[..h.len()]);
                 let at = |n| [Lanes::splat(b[n]), Lanes::splat(c[n])];
-                self.states::<METHOD, SERIES>(token, h, decays, at)
+                self.states::<METHOD, SERIES>(token, h, decays, at, before)
             }
-            (b, c) => self.states::<METHOD, SERIES>(token, h, decays, |n| [b.at(n), c.at(n)]),
+            (b, c) => {
+                self.states::<METHOD, SERIES>(token, h, decays, |n| [b.at(n), c.at(n)], before)
+            }
         };
         y * Lanes::splat(inputs.spec.sweep_weight())
     }
 
-    /// The states of [`Block::step`], with `at` for B and C of a state: the sum of `c·h`.
+    /// B and u of the token before, where the method reads it; u is 0 before the first token.
+    #[inline(always)]
+    pub(super) fn before<'a, const METHOD: usize>(
+        &'a self,
+        inputs: ScanInputs<'a>,
+        batch: usize,
+        token: usize,
+        strip: Strip,
+    ) -> (TokenProjection<'a, FMA>, Lanes<FMA>) {
+        let before = match const { Discretization::VARIANTS[METHOD].form().previous } {
+            Some(_) => inputs.spec.token_before(inputs.sizes.len, token),
+            None => None,
+        };
+        match before {
+            Some(before) => {
+                let [b, _] = self.projections(inputs, batch, before, strip);
+                (b, self.u[before])
+            }
+            None => (TokenProjection::PerChannel(&self.b), Lanes::ZERO),
+        }
+    }
+
+    /// The states of [`Block::step`], with `at` for B and C of a state, and `before` for B·u of the
+    /// token before: the sum of `c·h`.
     #[inline(always)]
     fn states<const METHOD: usize, const SERIES: usize>(
         &self,
@@ -129,6 +156,7 @@ impl<const FMA: bool> Block<FMA> {
         h: &mut [Lanes<FMA>],
         decays: &mut [Lanes<FMA>],
         at: impl Fn(usize) -> [Lanes<FMA>; 2],
+        before: impl Fn(usize) -> Lanes<FMA>,
     ) -> Lanes<FMA> {
         let method = const { Discretization::VARIANTS[METHOD] };
         let series = const { Series::VARIANTS[SERIES] };
@@ -142,6 +170,9 @@ impl<const FMA: bool> Block<FMA> {
             }
             let [b, c] = at(n);
             h[n] = step.a_bar.fma(h[n], step.b_bar * (b * u));
+            if let Some(b_prev) = step.b_prev {
+                h[n] = b_prev.fma(before(n), h[n]);
+            }
             y = c.fma(h[n], y);
         }
         y

@@ -12,7 +12,7 @@ pub(crate) struct Table {
 }
 
 /// Widths of the name column and of the other columns.
-const NAME: usize = 32;
+const NAME: usize = 37;
 const COLUMN: usize = 11;
 
 /// The heading of the section for `operation`.
@@ -23,6 +23,9 @@ fn title(subject: Subject, operation: &str) -> String {
         ),
         Subject::Adjoint => format!(
             "the f64 gradients of {operation} against finite differences: max error (below it the mean)"
+        ),
+        Subject::Order => format!(
+            "{operation} of a smooth input that is sampled at the tokens: the order in delta"
         ),
         Subject::Methods => format!(
             "{operation}, method against method, y on one input: max above the diagonal, mean below it"
@@ -60,7 +63,7 @@ impl Table {
             self.part = Some((outcome.subject, outcome.operation));
             self.line("")?;
             self.line(&title(outcome.subject, outcome.operation))?;
-            if !matches!(outcome.subject, Subject::Methods | Subject::Bits) {
+            if !matches!(outcome.subject, Subject::Methods | Subject::Bits | Subject::Order) {
                 let arrays = shown_rows(outcome).map(|row| format!("{:>COLUMN$}", row.array));
                 self.line(&format!("{:<NAME$}{}", "", arrays.collect::<String>()))?;
             }
@@ -72,6 +75,7 @@ impl Table {
             Subject::Oracle | Subject::Adjoint => self.errors(outcome),
             Subject::Bits => self.bits(outcome),
             Subject::Stability => self.sweep(outcome),
+            Subject::Order => self.order(outcome),
             Subject::Methods => self.matrix(outcome),
         }
     }
@@ -103,6 +107,11 @@ impl Table {
         Ok(())
     }
 
+    fn order(&self, outcome: &Outcome) -> Result<(), Error> {
+        let notes: String = outcome.rows.iter().map(|row| format!("  {}", row.note)).collect();
+        self.line(&format!("{:<NAME$}{notes}  {}", label(outcome), verdict(outcome)))
+    }
+
     fn sweep(&self, outcome: &Outcome) -> Result<(), Error> {
         let cells: String =
             shown_rows(outcome).map(|row| format!("{:>COLUMN$.1e}", row.max)).collect();
@@ -126,7 +135,8 @@ impl Table {
         let find = |one: &str, two: &str| {
             outcome.rows.iter().find(|row| row.array == format!("{one} {two}"))
         };
-        let head: String = names.iter().map(|name| format!("{name:>COLUMN$}")).collect();
+        let column = names.iter().map(|name| name.len() + 1).max().unwrap_or(0).max(COLUMN);
+        let head: String = names.iter().map(|name| format!("{name:>column$}")).collect();
         self.line(&format!("{:<NAME$}{head}", label(outcome)))?;
         for (i, one) in names.iter().enumerate() {
             let mut line = format!("{one:<NAME$}");
@@ -140,7 +150,7 @@ impl Table {
                     0.0 => "0".to_owned(),
                     _ => format!("{figure:.1e}"),
                 });
-                line.push_str(&format!("{cell:>COLUMN$}"));
+                line.push_str(&format!("{cell:>column$}"));
             }
             self.line(&line)?;
         }
