@@ -263,7 +263,8 @@ impl Discretization {
     /// Whether the input gain stays bounded as x → −∞; a bare polynomial in x does not.
     #[must_use]
     pub fn bounded(self, series: Series) -> bool {
-        self.form().gains.iter().all(|gain| match gain {
+        let form = self.form();
+        form.gains.iter().chain(&form.previous).all(|gain| match gain {
             Gain::Constant(_) | Gain::Cayley { .. } | Gain::Exponential { .. } | Gain::PhiSlope => {
                 true
             }
