@@ -82,7 +82,7 @@ mod tests {
 run & n & val top-1, \% & min & max & minus zoh & 95 \% interval & p & p (Holm) & detectable & minutes & largest $|$$\Delta$A$|$ \\
 \midrule
 zoh & 3/3 & 71.00 $\pm$ 1.00 & 70.00 & 72.00 & baseline & -- & -- & -- & -- & 0.2 & 1.25 \\
-foh\_linear & 3/3 & 64.67 $\pm$ 1.53 & 63.00 & 66.00 & \textbf{$-$6.33} & $-$9.20 to $-$3.46 & 0.011 & 0.011 & 3.76 & 0.2 & -- \\
+foh\_linear & 3/3 & 64.67 $\pm$ 1.53 & 63.00 & 66.00 & \textbf{$-$6.33} & $-$9.20 to $-$3.46 & 0.011 & 0.011 & 3.77 & 0.2 & -- \\
 \bottomrule
 \end{tabular}
 ";

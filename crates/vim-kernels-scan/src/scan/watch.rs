@@ -31,7 +31,8 @@ static ON_DEVICES: Mutex<Vec<(Device, bool, Tensor<1>)>> = Mutex::new(Vec::new()
 /// The largest |delta·a| that a scan of this process has seen on `device` under a method that is
 /// not [bounded](crate::Discretization::bounded), `[1]`, still there: reading it waits for the
 /// scans before. `None` if there was no such scan. That of the reference, and of complex A, is an
-/// upper bound: the largest delta times the largest |a|. What [`largest_argument`] runs is not in it.
+/// upper bound: the largest delta times the largest |a|. What [`largest_argument`] runs is not in
+/// it.
 #[must_use]
 pub fn largest_polynomial_argument(device: &Device) -> Option<Tensor<1>> {
     let device = device.clone().inner();

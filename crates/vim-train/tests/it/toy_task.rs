@@ -26,7 +26,7 @@ use vim_run::Resume;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
 
-use crate::support::{assert_parts, json_lines, repository};
+use crate::support::{assert_parts, json_lines, repository, without_largest};
 
 /// A convolution, and a logit for each pixel: `[B, 3, H, W]` to `[B, 1, H, W]`.
 #[derive(Module, Debug)]
