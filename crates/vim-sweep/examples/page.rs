@@ -1,6 +1,7 @@
 //! Writes a report of made-up numbers, for work on its layout and for browser tests:
 //!
-//! `cargo run -p vim-sweep --example page -- report.html [SEEDS]`; its figures go to `report.figures`.
+//! `cargo run -p vim-sweep --example page -- report.html [SEEDS]`; its figures go to
+//! `report.figures`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
