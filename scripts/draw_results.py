@@ -30,12 +30,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RECORDS, PAGE = ROOT / "docs/results", ROOT / "docs/results.md"
 MOST_BYTES = 5_000_000
-DIVERGED = 76
 SCORES = {"top1": "top-1", "top5": "top-5", "miou": "mIoU", "box_ap": "box AP", "mask_ap": "mask AP"}
 MARK = re.compile(r"<!-- (results|search) (\S+?)(?: (\S+))? -->\n(.*?)<!-- /\1 -->", re.DOTALL)
 METHOD = "model.discretization"
-# Of an evaluation's record, where it was measured: the largest |delta·A| of all tokens, channels and states.
-LARGEST = "largest_delta_a"
 
 
 def keep(folder, binary):
@@ -95,11 +92,6 @@ class Study:
             if not found or found[-1].get(score) != seed["value"]:
                 yield f"{self.folder.relative_to(ROOT)}: {seed['name']}: no record of {self.metric} = {seed['value']}"
 
-    def runs_of(self, group):
-        """The runs of a line of the table."""
-        names = {seed["name"] for seed in group["seeds"]}
-        return [run for run in self.of["runs"] if run["name"] in names]
-
     def label(self, group):
         """What a line is called: its method where that tells it from the others."""
         methods = [one["assignments"].get(METHOD) for one in self.of["summary"]["groups"]]
@@ -114,26 +106,23 @@ class Study:
         """The mean over seeds and its sample deviation, or why there is none."""
         sample = group["sample"]
         if sample is None:
-            return "diverged" if all(is_diverged(run) for run in self.runs_of(group)) else "–"
+            return "diverged" if group["diverged"] == group["planned"] else "–"
         return self.number(sample["mean"]) + (f" ± {self.number(sample['sd'])}" if sample["sd"] is not None else "")
 
     def table(self):
         """A line for each setting: its results, and how it differs from the baseline."""
         groups = self.of["summary"]["groups"]
         baseline = next((self.label(group) for group in groups if group["is_baseline"]), "")
-        steps = {group["label"]: largest(self.metrics(run["name"]) for run in self.runs_of(group)) for group in groups}
+        steps = any(group["largest_delta_a"] is not None for group in groups)
         columns = ["", "n", self.name, f"minus {baseline}", "95 % interval", "p", "p (Holm)", "diverged", "minutes"]
-        columns += ["largest \\|ΔA\\|"] if any(value is not None for value in steps.values()) else []
+        columns += ["largest \\|ΔA\\|"] if steps else []
         lines = ["| " + " | ".join(columns) + " |", "|---|" + "--:|" * (len(columns) - 1)]
         for group in groups:
-            runs = self.runs_of(group)
-            diverged = sum(map(is_diverged, runs))
-            minutes = [run["seconds"] / 60 for run in runs if run["state"]["is"] == "finished"]
+            seconds, largest = group["seconds"], group["largest_delta_a"]
             row = [self.label(group), f"{group['sample']['n'] if group['sample'] else 0}/{group['planned']}", self.mean(group)]
             row += self.difference(group)
-            row += [f"{diverged}/{len(runs)}", f"{sum(minutes) / len(minutes):.1f}" if minutes else "–"]
-            if len(row) < len(columns):
-                row.append("–" if steps[group["label"]] is None else f"{steps[group['label']]:.3g}")
+            row += [f"{group['diverged']}/{group['planned']}", "–" if seconds is None else f"{seconds['mean'] / 60:.1f}"]
+            row += ["–" if largest is None else f"{largest:.3g}"] if steps else []
             lines.append("| " + " | ".join(row) + " |")
         return lines
 
@@ -169,16 +158,6 @@ class Study:
         rows.append([f"mean of {len(methods)} methods", *shown])
         lines = ["| " + " | ".join(row) + " |" for row in rows]
         return [lines[0], "|---|" + "--:|" * len(values), *lines[1:]]
-
-
-def is_diverged(run):
-    """Whether a run ended as one that diverged."""
-    return run["state"].get("code") == DIVERGED
-
-
-def largest(runs):
-    """The largest |delta·A| of any record, if there is one."""
-    return max((record[LARGEST] for run in runs for record in run if record.get(LARGEST) is not None), default=None)
 
 
 def chance(p):

@@ -6,7 +6,7 @@ mod scale;
 mod style;
 mod svg;
 
-pub use lines::{LineChart, Marks, Series, legend};
+pub use lines::{LineChart, Marks, Series, legend, legend_of};
 pub use matrix::Matrix;
 pub use scale::{Scale, rounded};
 pub use style::SeriesStyle;

@@ -78,22 +78,28 @@ impl LineChart<'_> {
 /// Height of a row.
 const ROW: f64 = 20.0;
 
-/// The names of series 0, 1, …, each behind a piece of its line, in as many columns as fit into
-/// `width`. Returns the drawing, which starts at `(left, 8)`, and its height with margins.
+/// [`legend_of`] the names of series 0, 1, ….
 pub fn legend(names: &[&str], left: f64, width: f64) -> (String, f64) {
-    let widest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let entry = |(number, name): (usize, &&'_ str)| (SeriesStyle::new(number), name.to_string());
+    let entries: Vec<(SeriesStyle, String)> = names.iter().enumerate().map(entry).collect();
+    legend_of(&entries, left, width)
+}
+
+/// The names of series, each behind a piece of its line, in as many columns as fit into `width`.
+/// Returns the drawing, which starts at `(left, 8)`, and its height with margins.
+pub fn legend_of(entries: &[(SeriesStyle, String)], left: f64, width: f64) -> (String, f64) {
+    let widest = entries.iter().map(|(_, name)| name.chars().count()).max().unwrap_or(0);
     let column = 48.0 + 8.0 * widest as f64;
     let columns = ((width / column) as usize).max(1);
-    let entry = |(number, name): (usize, &&str)| {
-        let style = SeriesStyle::new(number);
+    let entry = |(number, (style, name)): (usize, &(SeriesStyle, String))| {
         let x = left + column * (number % columns) as f64;
         let y = 8.0 + ROW * ((number / columns) as f64 + 0.5);
         let sample = line(style.line_class(), (x, y), (x + 30.0, y));
         let name = text("value", (x + 38.0, y + 4.5), "start", name);
         format!(r#"<g class="{}">{sample}{name}</g>"#, style.class())
     };
-    let drawing = names.iter().enumerate().map(entry).collect();
-    (drawing, ROW * names.len().div_ceil(columns) as f64 + 16.0)
+    let drawing = entries.iter().enumerate().map(entry).collect();
+    (drawing, ROW * entries.len().div_ceil(columns) as f64 + 16.0)
 }
 
 #[cfg(test)]

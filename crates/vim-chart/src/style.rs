@@ -10,6 +10,12 @@ pub(crate) const COLOURS: [&str; 10] = [
     "#a014f0", "#642800",
 ];
 
+/// The same where the page is dark.
+pub(crate) const ON_DARK: [&str; 10] = [
+    "#4096dc", "#f0783a", "#22bf92", "#dd8fbd", "#f2b632", "#8fd3f7", "#b5bac1", "#a98bdb",
+    "#9a3cf0", "#f0f0a0",
+];
+
 /// A colour and a marker shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeriesStyle {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::scale::Scale;
-use crate::style::COLOURS;
+use crate::style::{COLOURS, ON_DARK};
 
 /// `text` with the characters escaped that mean something in HTML and SVG, and without those that
 /// XML forbids.
@@ -91,21 +91,30 @@ pub fn figure(width: f64, height: f64, label: &str, body: &str) -> String {
     )
 }
 
-/// A figure as a file of its own, on white.
+/// A figure as a file of its own: on white, or, where a reader prefers it, on a dark page.
 pub fn document(width: f64, height: f64, label: &str, body: &str) -> String {
-    let mut style = include_str!("document.css").to_owned();
-    for (number, colour) in COLOURS.iter().enumerate() {
-        let _ = writeln!(
-            style,
-            ".c{number} .line {{ stroke: {colour} }} .c{number} .dot {{ fill: {colour} }}"
-        );
-    }
+    // Of plain colours: not every program that draws SVG knows variables.
+    let [light, dark] = [COLOURS, ON_DARK].map(|colours| {
+        colours.iter().enumerate().fold(String::new(), |mut rules, (number, colour)| {
+            let _ = writeln!(
+                rules,
+                ".c{number} .line, .c{number} .whisker {{ stroke: {colour} }}\n\
+                 .c{number} .dot, .c{number} .bar, .c{number} .band {{ fill: {colour} }}"
+            );
+            rules
+        })
+    });
+    let style = format!(
+        "{}{light}@media (prefers-color-scheme: dark) {{\n{}{dark}}}\n",
+        include_str!("document.css"),
+        include_str!("dark.css")
+    );
     let label = escape(label);
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
          viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-label=\"{label}\">\n\
          <style>\n{style}</style>\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{body}\n</svg>\n"
+         <rect class=\"page\" width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{body}\n</svg>\n"
     )
 }
 

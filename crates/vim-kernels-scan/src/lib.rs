@@ -18,7 +18,7 @@ pub use full_scan::{FullScanOptions, MAX_FULL_STATES, full_scan};
 pub use norm::add_rms_norm;
 pub use scan::{
     POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, has_bidirectional_scan,
-    largest_polynomial_argument, selective_scan, selective_scan_bidirectional,
+    largest_argument, largest_polynomial_argument, selective_scan, selective_scan_bidirectional,
 };
 
 /// The operations in f64, as plain loops over plain vectors.

@@ -54,7 +54,7 @@ pub use vim_kernels_ops::{
 pub use vim_kernels_scan::{
     Coefficients, Complex, Decay, Discretization, Form, FullScanOptions, Gain, Linearized,
     MAX_FULL_STATES, POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, Series, Trig,
-    UnknownMethod, add_rms_norm, discretize, full_scan, has_bidirectional_scan,
+    UnknownMethod, add_rms_norm, discretize, full_scan, has_bidirectional_scan, largest_argument,
     largest_polynomial_argument, linearize, selective_scan, selective_scan_bidirectional,
 };
 

@@ -7,6 +7,7 @@ mod error;
 #[cfg(test)]
 mod fixture;
 mod grid;
+mod latex;
 mod metric;
 mod outcome;
 mod plan;
@@ -22,6 +23,7 @@ pub use config::{
 };
 pub use error::SweepError;
 pub use grid::{cells, check_matching, described};
+pub use latex::latex;
 pub use metric::Metric;
 pub use outcome::{Machine, RunOutcome, RunState, Score};
 pub use plan::{Candidate, PLAN, PlannedRun, SweepPlan, run_id};

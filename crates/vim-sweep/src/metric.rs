@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 use vim_config::nearest;
-use vim_run::metrics::ScoreKind;
+use vim_run::metrics::{LARGEST_DELTA_A, ScoreKind};
 
 use crate::config::Pick;
 use crate::error::SweepError;
@@ -186,7 +186,9 @@ pub(crate) fn metrics(outcomes: &[RunOutcome]) -> Vec<String> {
         for score in &run.scores {
             let averaged = score.averaged.as_ref().filter(|_| score.split != "test");
             let averaged = averaged.map_or_else(String::new, |name| format!("{name}/"));
-            names.extend(score.values.keys().map(|key| format!("{}/{averaged}{key}", score.split)));
+            // It is no score.
+            let keys = score.values.keys().filter(|key| *key != LARGEST_DELTA_A);
+            names.extend(keys.map(|key| format!("{}/{averaged}{key}", score.split)));
         }
     }
     names.into_iter().collect()
@@ -196,6 +198,14 @@ pub(crate) fn metrics(outcomes: &[RunOutcome]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::fixture::{SCORES, outcome};
+
+    #[test]
+    fn the_largest_argument_is_no_metric() {
+        let mut run = outcome("zoh", 0, 0.5);
+        let before = metrics(&[run.clone()]);
+        run.scores[0].values.insert(LARGEST_DELTA_A.into(), 3.0);
+        assert_eq!(metrics(&[run]), before);
+    }
 
     #[test]
     fn a_test_result_has_the_curve_of_what_was_evaluated_during_training() {

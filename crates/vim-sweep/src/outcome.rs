@@ -7,6 +7,9 @@ use serde::Serialize;
 
 use crate::config::Assignments;
 
+/// The exit code of a run whose loss or gradient was no longer finite.
+const DIVERGED: u8 = 76;
+
 /// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", content = "code", rename_all = "lowercase")]
@@ -36,6 +39,11 @@ impl RunState {
             Self::Failed(_) => "failed",
             Self::Missing => "missing",
         }
+    }
+
+    /// Whether its loss or gradient was no longer finite.
+    pub fn is_diverged(self) -> bool {
+        self == Self::Failed(DIVERGED)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Runs grouped over seeds, and groups compared with the baseline.
 
 use serde::Serialize;
-use vim_run::metrics::ScoreKind;
+use vim_run::metrics::{LARGEST_DELTA_A, ScoreKind};
 
 use crate::config::{Assignments, Pick, ReportConfig, SEED};
 use crate::error::SweepError;
@@ -36,6 +36,12 @@ pub struct Group {
     pub planned: usize,
     /// Statistics of the finished runs.
     pub sample: Option<Sample>,
+    /// Seconds that the finished runs took.
+    pub seconds: Option<Sample>,
+    /// Runs that ended because they diverged.
+    pub diverged: usize,
+    /// The largest |delta·A| of any evaluation of its runs, whatever became of them.
+    pub largest_delta_a: Option<f64>,
     /// All runs, by seed.
     pub seeds: Vec<SeedValue>,
     /// Whether it is the baseline of other groups.
@@ -123,6 +129,9 @@ pub fn summarize(
                 assignments,
                 planned: 0,
                 sample: None,
+                seconds: None,
+                diverged: 0,
+                largest_delta_a: None,
                 seeds: vec![value],
                 is_baseline: false,
                 comparison: None,
@@ -133,6 +142,14 @@ pub fn summarize(
         group.planned = group.seeds.len();
         let values: Vec<f64> = group.seeds.iter().filter_map(|seed| seed.value).collect();
         group.sample = sample(&values);
+        let all = || outcomes.iter().filter(|run| group.seeds.iter().any(|s| s.name == run.name));
+        // Of a run whose times were not copied nothing is known.
+        let seconds = all().filter(is_finished).map(|run| run.seconds).filter(|&time| time > 0.0);
+        group.seconds = sample(&seconds.collect::<Vec<_>>());
+        group.diverged = all().filter(|run| run.state.is_diverged()).count();
+        let arguments = all().flat_map(|run| &run.scores);
+        let arguments = arguments.filter_map(|score| score.values.get(LARGEST_DELTA_A).copied());
+        group.largest_delta_a = arguments.reduce(f64::max);
     }
     let comparisons = compare(&mut groups, &report.baseline);
     let choice = metric.choice(report.pick, &finished);
@@ -206,6 +223,9 @@ mod tests {
             ("rk4", &[0.60, 0.61, 0.62]),
         ]);
         runs[4].state = RunState::Failed(76);
+        for (run, score, argument) in [(3, 1, 2.0), (4, 0, 9.5), (4, 1, 7.0)] {
+            runs[run].scores[score].values.insert(LARGEST_DELTA_A.into(), argument);
+        }
         runs[7].state = RunState::Missing;
         runs[8].state = RunState::Running;
         let summary = summarize(&runs, &report(Pick::Last), SCORES).unwrap();
@@ -217,6 +237,9 @@ mod tests {
         assert!((paired.mean - 0.035).abs() < 1e-12 && paired.n == 2, "{paired:?}");
         let absent: Vec<String> = foh.seeds.iter().filter_map(SeedValue::absence).collect();
         assert_eq!(absent, ["s1 failed (76)"]);
+        assert_eq!((zoh.diverged, foh.diverged, foh.seconds.unwrap().n), (0, 1, 2));
+        // Of the run that diverged, too.
+        assert_eq!((zoh.largest_delta_a, foh.largest_delta_a), (None, Some(9.5)));
         let absent: Vec<String> = rk4.seeds.iter().filter_map(SeedValue::absence).collect();
         assert_eq!(absent, ["s1 missing", "s2 running"]);
         let paired = rk4.comparison.as_ref().unwrap().paired.unwrap();

@@ -19,6 +19,13 @@ pub fn head(summary: &Summary) -> Vec<String> {
         let titles = [difference.as_str(), "95 % interval", "p", "p (Holm)", "detectable"];
         head.extend(titles.map(str::to_owned));
     }
+    head.push("minutes".into());
+    if has_diverged(summary) {
+        head.push("diverged".into());
+    }
+    if has_arguments(summary) {
+        head.push("largest |ΔA|".into());
+    }
     if absences(summary).next().is_some() {
         head.push("not counted".into());
     }
@@ -36,6 +43,14 @@ pub(crate) fn baseline(summary: &Summary) -> Option<String> {
 
 fn absences(summary: &Summary) -> impl Iterator<Item = String> {
     summary.groups.iter().flat_map(|group| group.seeds.iter().filter_map(SeedValue::absence))
+}
+
+fn has_diverged(summary: &Summary) -> bool {
+    summary.groups.iter().any(|group| group.diverged > 0)
+}
+
+fn has_arguments(summary: &Summary) -> bool {
+    summary.groups.iter().any(|group| group.largest_delta_a.is_some())
 }
 
 /// One row per group, with the columns of [`head`].
@@ -56,6 +71,14 @@ pub fn rows(summary: &Summary) -> Vec<Vec<String>> {
         if with_baseline {
             row.extend(comparison(group, metric));
         }
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| NONE.into());
+        row.push(or_none(group.seconds.map(|seconds| format!("{:.1}", seconds.mean / 60.0))));
+        if has_diverged(summary) {
+            row.push(format!("{}/{}", group.diverged, group.planned));
+        }
+        if has_arguments(summary) {
+            row.push(or_none(group.largest_delta_a.map(three_digits)));
+        }
         if with_absences {
             let absent: Vec<String> = group.seeds.iter().filter_map(SeedValue::absence).collect();
             row.push(absent.join(", "));
@@ -63,6 +86,12 @@ pub fn rows(summary: &Summary) -> Vec<Vec<String>> {
         row
     };
     summary.groups.iter().map(row).collect()
+}
+
+/// Three digits of a number that is not negative, or those before its point.
+fn three_digits(number: f64) -> String {
+    let before = number.max(1.0).log10().floor() as usize;
+    format!("{number:.*}", 2_usize.saturating_sub(before))
 }
 
 /// Mean and deviation.
@@ -145,7 +174,10 @@ pub fn detectable_legend() -> String {
 
 /// The table as Markdown, with a legend.
 pub fn markdown(summary: &Summary, title: &str) -> String {
-    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let line = |cells: &[String]| {
+        let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
     let head = head(summary);
     let rule = head.iter().enumerate().map(|(number, _)| if number == 0 { "---" } else { "---:" });
     let mut text = format!("# {title}\n\n{}: {}.\n\n", summary.metric, summary.choice);
@@ -175,6 +207,16 @@ pub(crate) fn legend(summary: &Summary) -> String {
             detectable_legend()
         ));
     }
+    text.push_str(" minutes: mean time of a finished run.");
+    if has_diverged(summary) {
+        text.push_str(" diverged: runs that ended with a loss or gradient that is not finite.");
+    }
+    if has_arguments(summary) {
+        text.push_str(
+            " largest |ΔA|: of all evaluations of all runs, over images, layers, tokens, channels \
+             and states; A that is full has none.",
+        );
+    }
     text
 }
 
@@ -187,7 +229,8 @@ pub fn csv(summary: &Summary) -> String {
     let keys = summary.groups.iter().flat_map(|group| group.assignments.keys());
     let keys: BTreeSet<&String> = keys.collect();
     let numbers = "metric pick n planned mean sd min max baseline pairs difference ci_low ci_high \
-                   p p_holm comparisons detectable not_counted";
+                   p p_holm comparisons detectable seconds diverged largest_delta_a \
+                   not_counted";
     let head = keys.iter().map(|key| key.as_str()).chain(numbers.split(' '));
     let pick = match summary.pick {
         Pick::Last => "last",
@@ -223,6 +266,9 @@ pub fn csv(summary: &Summary) -> String {
             digits(comparison.and_then(|comparison| comparison.p_holm)),
             comparison.map_or_else(String::new, |_| summary.comparisons.to_string()),
             digits(comparison.and_then(|comparison| comparison.detectable)),
+            digits(group.seconds.map(|seconds| seconds.mean)),
+            group.diverged.to_string(),
+            digits(group.largest_delta_a),
             absent.join(", "),
         ];
         records.push(values.chain(numbers).collect());
@@ -241,6 +287,7 @@ mod tests {
     use super::*;
     use crate::fixture::{SCORES, study};
     use crate::{Assignments, ReportConfig, RunOutcome, RunState, summarize};
+    use vim_run::metrics::LARGEST_DELTA_A;
 
     fn summary(change: impl FnOnce(&mut Vec<RunOutcome>)) -> Summary {
         let mut runs = study(&[
@@ -261,11 +308,11 @@ mod tests {
 
 val/top1: last evaluation, nothing selected.
 
-| run | n | val top-1, % | min | max | minus zoh | 95 % interval | p | p (Holm) | detectable |
-|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|
-| zoh | 3/3 | 71.00 ± 1.00 | 70.00 | 72.00 | baseline | – | – | – | – |
-| foh | 3/3 | 74.00 ± 1.00 | 73.00 | 75.00 | +3.00 | +0.52 to +5.48 | 0.035 | 0.035 | 3.26 |
-| rk4 | 3/3 | 60.00 ± 0.00 | 60.00 | 60.00 | −11.00 | −13.48 to −8.52 | 0.003 | 0.005 | 3.26 |
+| run | n | val top-1, % | min | max | minus zoh | 95 % interval | p | p (Holm) | detectable | minutes |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
+| zoh | 3/3 | 71.00 ± 1.00 | 70.00 | 72.00 | baseline | – | – | – | – | 0.2 |
+| foh | 3/3 | 74.00 ± 1.00 | 73.00 | 75.00 | +3.00 | +0.52 to +5.48 | 0.035 | 0.035 | 3.26 | 0.2 |
+| rk4 | 3/3 | 60.00 ± 0.00 | 60.00 | 60.00 | −11.00 | −13.48 to −8.52 | 0.003 | 0.005 | 3.26 | 0.2 |
 
 2 of 2 comparisons with zoh show a difference, by a p (Holm) below 0.05: foh (better), rk4 (worse).
 
@@ -320,13 +367,22 @@ n: finished";
             for run in &mut runs[3..6] {
                 run.state = RunState::Failed(76);
             }
+            for (run, argument) in [(0, 0.5), (3, 12.34), (4, 5678.9)] {
+                runs[run].scores[1].values.insert(LARGEST_DELTA_A.into(), argument);
+            }
         });
         let rows = rows(&summary);
         assert_eq!(head(&summary).last().map(String::as_str), Some("not counted"));
         assert_eq!(rows[1][1..3], ["0/3", "–"]);
         assert_eq!(rows[1][5], "no pair of seeds");
         assert_eq!(rows[2][2], "60.00 (one run)");
-        assert_eq!(rows[2][5..], ["−10.00", "one pair", "–", "–", "–", "s1 missing, s2 missing"]);
+        let rest = ["one pair", "–", "–", "–", "0.2", "0/3", "–", "s1 missing, s2 missing"];
+        assert_eq!(rows[2][6..], rest);
+        assert_eq!(
+            (&rows[0][12], &rows[1][10..13]),
+            (&"0.50".into(), &["–", "3/3", "5679"].map(String::from)[..])
+        );
+        assert!(markdown(&summary, "x").contains(" | diverged | largest \\|ΔA\\| | not counted |"));
         let csv = csv(&summary);
         let lines: Vec<&str> = csv.lines().collect();
         assert!(lines[0].starts_with("model.discretization,metric,pick,n,planned,mean,sd,"));

@@ -204,28 +204,41 @@ impl Config {
 
     /// The run's name: `run.name` with every `{key}` replaced by that key's value.
     pub fn run_name(&self) -> Result<String, ConfigError> {
-        let wrong = |problem| ConfigError::new("run.name", problem);
+        let name = self.filled("run.name", &self.run.name)?;
+        let is_name = is_inside(&name) && !name.contains('{');
+        let wrong = |name| ConfigError::new("run.name", Problem::FolderName(name));
+        if is_name { Ok(name) } else { Err(wrong(name)) }
+    }
+
+    /// Replaces every `{key}` in `train.init` by that key's value.
+    pub(crate) fn fill_init(&mut self) -> Result<(), ConfigError> {
+        if let Some(template) = self.train.init.as_deref().and_then(Path::to_str) {
+            self.train.init = Some(self.filled("train.init", template)?.into());
+        }
+        Ok(())
+    }
+
+    /// `template`, the value of `of`, with every `{key}` replaced by that key's value.
+    fn filled(&self, of: &str, template: &str) -> Result<String, ConfigError> {
         let values = dotted_values(&self.effective());
-        let mut name = String::new();
-        let mut rest = self.run.name.as_str();
-        while let Some((before, after)) = rest.split_once('{') {
-            name.push_str(before);
-            let Some((key, after)) = after.split_once('}') else {
-                return Err(wrong(Problem::FolderName(self.run.name.clone())));
-            };
+        let (mut text, mut rest) = (String::new(), template);
+        while let Some((before, (key, after))) =
+            rest.split_once('{').and_then(|(before, after)| Some((before, after.split_once('}')?)))
+        {
             let Some(value) = values.get(key) else {
                 let known: Vec<String> = values.keys().cloned().collect();
-                let nearest = nearest(key, &known);
-                return Err(wrong(Problem::Placeholder { name: key.to_owned(), nearest }));
+                let problem =
+                    Problem::Placeholder { name: key.to_owned(), nearest: nearest(key, &known) };
+                return Err(ConfigError::new(of, problem));
             };
+            text.push_str(before);
             match value.as_str() {
-                Some(text) => name.push_str(text),
-                None => name.push_str(&value.to_string()),
+                Some(value) => text.push_str(value),
+                None => text.push_str(&value.to_string()),
             }
             rest = after;
         }
-        name.push_str(rest);
-        if is_inside(&name) { Ok(name) } else { Err(wrong(Problem::FolderName(name))) }
+        Ok(text + rest)
     }
 
     /// The run's folder: `run.root`/`run.name`.
@@ -263,6 +276,21 @@ mod tests {
         let error = name("{run.sed}").unwrap_err().to_string();
         assert!(error.contains("`run.sed`") && error.contains("`run.seed`"), "{error}");
         assert!(name("{train.clip_grad}").is_err(), "a key that is not set has no value");
+    }
+
+    #[test]
+    fn weights_to_start_from_may_be_of_each_run() {
+        let init = |template: &str| {
+            let mut config = Config::default();
+            config.train.init = Some(template.into());
+            config.fill_init().map(|()| config.train.init.unwrap())
+        };
+        let filled = init("runs/{model.discretization}-s0/checkpoints/best").unwrap();
+        assert_eq!(filled, Path::new("runs/zoh-s0/checkpoints/best"));
+        assert_eq!(init("a{b").unwrap(), Path::new("a{b"));
+        let error = init("runs/{model.discretisation}").unwrap_err().to_string();
+        let said = ["train.init", "`model.discretisation`", "`model.discretization`"];
+        assert!(said.iter().all(|part| error.contains(part)), "{error}");
     }
 
     #[test]

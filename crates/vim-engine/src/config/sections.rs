@@ -144,7 +144,8 @@ pub struct TrainConfig {
     pub eval_every: Interval,
     /// Weights to start from: a file (.pth, .pt, .safetensors), the folder of a checkpoint or run,
     /// or a run's name in `run.root`. A head of other classes is replaced, positions of another
-    /// grid are resized. Read at the start of a fresh run only.
+    /// grid are resized. Read at the start of a fresh run only. In a sweep `{key}` stands for that
+    /// key's value, as in `run.name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "path"))]
     pub init: Option<PathBuf>,

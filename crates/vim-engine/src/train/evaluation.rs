@@ -1,13 +1,15 @@
 //! Evaluation during and at the end of training, and the choice of the best checkpoint.
 
 use burn::module::Module;
+use vim_kernels::largest_argument;
 use vim_run::checkpoint::{Best, Checkpoint, Weights};
+use vim_run::metrics::LARGEST_DELTA_A;
 use vim_run::storage::write_file;
 
 use super::Trainer;
 use super::state::model_from_bytes;
 use crate::error::Error;
-use crate::task::{EvalSplit, Evaluation, Model, Task, Tested};
+use crate::task::{EvalSplit, Evaluation, Model, Task, Tested, share};
 
 impl<T: Task> Trainer<'_, T> {
     /// The images of the evaluations during training: the validation images, else the test images,
@@ -82,7 +84,8 @@ impl<T: Task> Trainer<'_, T> {
         let (mut all, mut first) = (Vec::new(), None);
         for (model, weights) in models {
             let device = self.device.clone().inner();
-            let Some(tested) = self.task.test(&model, &device, &self.stop)? else {
+            let test = || self.task.test(&model, &device, &self.stop);
+            let Some(tested) = self.with_largest(test, |tested| &mut tested.evaluation)? else {
                 self.stop_if_asked()?;
                 return Err(Error::internal("an evaluation ended early, and nobody asked"));
             };
@@ -131,7 +134,26 @@ impl<T: Task> Trainer<'_, T> {
     }
 
     fn evaluate(&self, model: &Model<T>, split: EvalSplit) -> Result<Option<Evaluation>, Error> {
-        self.task.evaluate(model, split, &self.device.clone().inner(), &self.stop)
+        let evaluate =
+            || self.task.evaluate(model, split, &self.device.clone().inner(), &self.stop);
+        self.with_largest(evaluate, |evaluation| evaluation)
+    }
+
+    /// What `run` measures, and among the scores of the evaluation `of` it, the largest |delta·A|
+    /// of its scans, on whichever rank.
+    fn with_largest<V>(
+        &self,
+        run: impl FnOnce() -> Result<Option<V>, Error>,
+        of: impl FnOnce(&mut V) -> &mut Evaluation,
+    ) -> Result<Option<V>, Error> {
+        let (measured, own) = largest_argument(&self.device, run)?;
+        let Some(mut measured) = measured else { return Ok(None) };
+        // By their bits: JSON has only finite numbers, and those that are not negative order so.
+        let all = share(&self.comm, &own.map(f32::to_bits))?;
+        if let Some(bits) = all.into_iter().flatten().max() {
+            of(&mut measured).scores.push(LARGEST_DELTA_A, f32::from_bits(bits).into());
+        }
+        Ok(Some(measured))
     }
 }
 

@@ -9,7 +9,7 @@ use burn::tensor::Device;
 use vim_comm::{Comm, LibraryInfo};
 use vim_run::checkpoint::{self, Checkpoint, Checkpoints, PROVENANCE, Saver, State};
 use vim_run::signals::StopRequest;
-use vim_run::{INIT, Log, RunDir, RunError, checkpoints_in};
+use vim_run::{INIT, Log, RunDir, RunError, checkpoints_in, finished};
 
 use super::Trainer;
 use super::ranks::Rank;
@@ -54,9 +54,12 @@ impl<T: Task> ResolvedRun<T> {
         let chosen = rank.device(&config.devices)?;
         backends::check(config.task, Work::Train, &chosen)?;
         let comm = rank.join(config, &chosen)?;
-        // A run that resumes has its weights in a checkpoint, and its classes beside them.
+        // A run that resumes has its weights in a checkpoint, and its classes beside them; one that
+        // is finished may have been copied without.
         let folder = config.run_folder()?;
-        let begins = fresh || checkpoint::list(&checkpoints_in(&folder)).is_empty();
+        let is_finished = || finished(&folder).is_ok_and(|exit| exit.is_some());
+        let begins =
+            fresh || (checkpoint::list(&checkpoints_in(&folder)).is_empty() && !is_finished());
         let classes = if begins { Vec::new() } else { recorded_classes(&folder)? };
         let task = T::open(config, &chosen.device, &comm, &classes)?;
         let steps_per_epoch = task.steps_per_epoch();

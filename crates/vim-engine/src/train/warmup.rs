@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use burn::tensor::Device;
 use serde::Serialize;
+use vim_kernels::largest_argument;
 use vim_run::checkpoint::Weights;
 
 use super::setup::ResolvedRun;
@@ -116,7 +117,9 @@ fn stages<T: Task>(config: &Config, resolved: ResolvedRun<T>) -> Result<Vec<Stag
     let model = state.weights(Weights::Model);
     drop(state);
     let evaluate = task.evaluation_batch(&plain)?;
-    Ok(vec![train, twice("evaluation batch", &plain, || evaluate(&model))?])
+    // As the loop evaluates.
+    let evaluate = || largest_argument(&plain, || evaluate(&model)).map(|_| ());
+    Ok(vec![train, twice("evaluation batch", &plain, evaluate)?])
 }
 
 fn twice(

@@ -26,7 +26,7 @@ pub use arguments::{ScanA, ScanBC};
 pub use bidirectional::{has_bidirectional_scan, selective_scan_bidirectional};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub use cube::{Partial, ScanPasses, Wanted, scan_passes, scan_results};
-pub use watch::{POLYNOMIAL_LIMIT, largest_polynomial_argument};
+pub use watch::{POLYNOMIAL_LIMIT, largest_argument, largest_polynomial_argument};
 
 tensors! {
     /// The arguments of a scan on a backend, shapes as in [`selective_scan`].

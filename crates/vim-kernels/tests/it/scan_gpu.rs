@@ -8,8 +8,8 @@ use burn::tensor::{Device, Tensor};
 use strum::VariantArray;
 use vim_kernels::oracle::OracleScan;
 use vim_kernels::{
-    Discretization, Implementation, KernelChoice, ScanOptions, Series, largest_polynomial_argument,
-    selective_scan,
+    Discretization, Implementation, KernelChoice, ScanOptions, Series, largest_argument,
+    largest_polynomial_argument, selective_scan,
 };
 use vim_verify::scan::inputs;
 
@@ -182,17 +182,29 @@ fn the_largest_argument_of_a_polynomial_is_noted() {
             let tokens = |values: &[f32]| {
                 Tensor::<1>::from_floats(values, &device).reshape([1, len, d_inner])
             };
-            let run = |method, delta: &[f32], choice| {
+            let scan = |method, delta: &[f32], choice| {
                 let a = Tensor::<1>::from_floats(a.as_slice(), &device);
                 let b = Tensor::<3>::ones([1, len, d_state], &device);
                 let options = ScanOptions { method, choice, ..ScanOptions::default() };
                 let u = tokens(&vec![1.0; len * d_inner]);
                 let a = a.reshape([d_inner, d_state]);
                 selective_scan(u, tokens(delta), a, b.clone(), b, None, None, None, options)
-                    .unwrap();
+            };
+            let run = |method, delta: &[f32], choice| {
+                scan(method, delta, choice).unwrap();
                 largest_polynomial_argument(&device).unwrap().into_scalar::<f32>()
             };
+            // Under any method where that is asked for, which is then none of the others.
+            let asked = |method, delta: &[f32]| {
+                let scan = || scan(method, delta, KernelChoice::Kernel);
+                largest_argument(&device, scan).unwrap().1
+            };
             let method = Discretization::Rk4;
+            for method in [Discretization::Zoh, method] {
+                assert_eq!(asked(method, &delta), Some(1024.0 * longest), "{device:?}");
+            }
+            let before = largest_polynomial_argument(&device).map(Tensor::into_scalar::<f32>);
+            assert!(before.unwrap_or(0.0) < 1024.0 * longest, "{device:?}: {before:?}");
             assert_eq!(run(method, &delta, KernelChoice::Kernel), 1024.0 * longest, "{device:?}");
             // A bounded method is none of them, and the reference's is an upper bound.
             delta[0] = 1e30;

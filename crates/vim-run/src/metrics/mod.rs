@@ -21,7 +21,7 @@ use events::EventWriter;
 pub use events::Picture;
 pub use reader::{Curve, RecordReader};
 pub use record::{OWN_WEIGHTS, Record};
-pub use scores::{ScoreKind, Scores};
+pub use scores::{LARGEST_DELTA_A, ScoreKind, Scores};
 
 /// The beginning of `metrics.jsonl` that a checkpoint knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

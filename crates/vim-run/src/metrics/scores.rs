@@ -5,6 +5,10 @@ use serde::{Deserialize, Deserializer};
 
 use super::Record;
 
+/// The key of an evaluation's record, where scans were seen: the largest |delta·A| of all images,
+/// tokens, channels and states, delta after its softplus.
+pub const LARGEST_DELTA_A: &str = "largest_delta_a";
+
 /// A score: its key in records, and how it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScoreKind {
@@ -47,6 +51,11 @@ impl Scores {
     /// The number called `name`.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.0.iter().find(|(key, _)| key == name).map(|(_, number)| *number)
+    }
+
+    /// Adds a number.
+    pub fn push(&mut self, name: &str, number: f64) {
+        self.0.push((name.to_owned(), number));
     }
 
     /// All numbers with their names.

@@ -1,9 +1,8 @@
 //! The main figure: a bar per group with its seeds, and its difference from the baseline.
 
-use vim_chart::{
-    Scale, SeriesStyle, error_bar, escape, figure, fit, line, rounded, text, text_width,
-};
+use vim_chart::{Scale, SeriesStyle, error_bar, escape, fit, line, rounded, text, text_width};
 
+use super::figure::Figure;
 use crate::metric::Metric;
 use crate::statistics::Paired;
 use crate::summary::Group;
@@ -19,7 +18,7 @@ pub(super) fn draw(
     styles: &[SeriesStyle],
     metric: Metric,
     baseline: Option<&str>,
-) -> String {
+) -> Figure {
     let factor = metric.factor();
     let longest = groups.iter().map(|group| text_width(&group.label, 14.0)).fold(0.0, f64::max);
     let names = (16.0 + longest).clamp(70.0, 300.0);
@@ -69,7 +68,7 @@ pub(super) fn draw(
         body.push_str(&differences(groups, styles, metric, baseline, (split + 24.0, bottom)));
     }
     let label = format!("{} of every group: means, deviations and seeds", metric.title());
-    figure(WIDTH, bottom + 44.0, &label, &body)
+    Figure { width: WIDTH, height: bottom + 44.0, label, body }
 }
 
 /// Vertical grid lines with numbers.

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use vim_chart::{LineChart, Marks, Scale, Series, SeriesStyle, figure, rounded};
+use vim_chart::{LineChart, Marks, Scale, Series, SeriesStyle, rounded};
 
+use super::figure::Figure;
 use crate::statistics::sample;
 
 /// The curve of a group.
@@ -48,7 +49,7 @@ fn thinned(points: Vec<(f64, f64, f64)>) -> Vec<(f64, f64, f64)> {
 }
 
 /// The figure of `curves`, without the first fraction `from` of the steps.
-pub(super) fn draw(curves: &[Curve], title: &str, factor: f64, from: f64) -> String {
+pub(super) fn draw(curves: &[Curve], title: &str, factor: f64, from: f64) -> Figure {
     const WIDTH: f64 = 540.0;
     const HEIGHT: f64 = 320.0;
     let (left, right, top, bottom) = (46.0, WIDTH - 12.0, 10.0, HEIGHT - 40.0);
@@ -79,7 +80,7 @@ pub(super) fn draw(curves: &[Curve], title: &str, factor: f64, from: f64) -> Str
     });
     let series: Vec<Series> = series.collect();
     let chart = LineChart { x, y, x_title: "optimizer step", series: &series };
-    figure(WIDTH, HEIGHT, title, &chart.draw())
+    Figure { width: WIDTH, height: HEIGHT, label: title.to_owned(), body: chart.draw() }
 }
 
 #[cfg(test)]

@@ -4,11 +4,13 @@ mod bars;
 mod classes;
 mod curves;
 mod differences;
+mod figure;
 mod results;
 mod scatter;
 mod sections;
 mod warnings;
 
+use figure::Figure;
 use vim_chart::{SeriesStyle, escape};
 
 use crate::classes::ClassDifferences;
@@ -76,9 +78,14 @@ pub struct Provenance {
 /// Forbids all network requests, whatever the page contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
+/// The report's figures as SVG files that need nothing else, each with its name without extension.
+pub fn figures(page: &Page<'_>) -> Vec<(&'static str, String)> {
+    View::new(page).documents()
+}
+
 /// Renders the report.
 pub fn html(page: &Page<'_>) -> String {
-    let view = View { page, metric: page.summary.metric, styles: styles(page) };
+    let view = View::new(page);
     let parts = [
         view.header(),
         view.tiles(),
@@ -130,20 +137,6 @@ pub fn card(name: &str, picture: &str, inside: &str) -> String {
     )
 }
 
-/// The whole curves, and their second halves, where they are close together.
-fn both_halves(curves: &[curves::Curve], title: &str, factor: f64) -> String {
-    let whole = curves::draw(curves, title, factor, 0.0);
-    let half = curves::draw(curves, &format!("{title}, second half"), factor, 0.5);
-    let title = escape(title);
-    let mut letters = title.chars();
-    let title: String =
-        letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
-    format!(
-        "<figure><h3>{title}</h3>{whole}</figure>\
-         <figure><h3>{title}: the second half</h3>{half}</figure>"
-    )
-}
-
 /// A report with its metric and the styles of its groups.
 struct View<'a> {
     page: &'a Page<'a>,
@@ -152,6 +145,10 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
+    fn new(page: &'a Page<'a>) -> Self {
+        View { page, metric: page.summary.metric, styles: styles(page) }
+    }
+
     fn groups(&self) -> impl Iterator<Item = (&'a Group, SeriesStyle)> {
         self.page.summary.groups.iter().zip(self.styles.iter().copied())
     }
@@ -221,10 +218,14 @@ impl<'a> View<'a> {
         format!("<div class=\"warn\"><h3>Read with care</h3><ul>{}</ul></div>", items.concat())
     }
 
+    fn bars(&self) -> Figure {
+        let summary = self.page.summary;
+        bars::draw(&summary.groups, &self.styles, self.metric, baseline(summary).as_deref())
+    }
+
     fn result(&self) -> String {
         let summary = self.page.summary;
-        let baseline = baseline(summary);
-        let figure = bars::draw(&summary.groups, &self.styles, self.metric, baseline.as_deref());
+        let figure = self.bars().on_page();
         let verdict = verdict(summary)
             .map_or_else(String::new, |verdict| format!("<p>{}</p>", escape(&verdict)));
         format!(
@@ -239,16 +240,13 @@ impl<'a> View<'a> {
     }
 
     fn curves(&self) -> String {
-        let metric = self.metric.course(self.page.outcomes);
         let legend = self
             .groups()
             .map(|(group, style)| format!("<li>{}{}</li>", style.swatch(), escape(&group.label)));
-        let title = format!("{}{}", metric.title(), metric.unit());
-        let means = self.means(&|run| metric.curve(run));
-        let mut figures = both_halves(&means, &title, metric.factor());
-        if metric.to_string() != "train/loss" {
-            figures += &both_halves(&self.means(&|run| run.losses.clone()), "training loss", 1.0);
-        }
+        let figure = |(_, title, figure): (&str, String, Figure)| {
+            format!("<figure><h3>{}</h3>{}</figure>", escape(&title), figure.on_page())
+        };
+        let figures: String = self.courses().into_iter().map(figure).collect();
         format!(
             "<section><h2>Curves</h2><p class=\"note\">Mean over finished runs, or over all where \
              none is finished, and a band of one sample standard deviation; a single run has no \
@@ -256,6 +254,31 @@ impl<'a> View<'a> {
              <ul class=\"legend\">{}</ul><div class=\"pair\">{figures}</div></section>",
             legend.collect::<String>()
         )
+    }
+
+    /// The curves of the metric and of the training loss, whole and their second halves, where they
+    /// are close together: each with the name of its file and its title.
+    fn courses(&self) -> Vec<(&'static str, String, Figure)> {
+        let metric = self.metric.course(self.page.outcomes);
+        let of_metric = self.means(&|run| metric.curve(run));
+        let title = format!("{}{}", metric.title(), metric.unit());
+        let mut all = vec![(["curves", "curves-second-half"], title, metric.factor(), of_metric)];
+        if metric.to_string() != "train/loss" {
+            let names = ["loss", "loss-second-half"];
+            let losses = self.means(&|run| run.losses.clone());
+            all.push((names, "training loss".to_owned(), 1.0, losses));
+        }
+        let both = |([whole, half], title, factor, means): ([_; 2], String, f64, Vec<_>)| {
+            let mut letters = title.chars();
+            let first = letters.next().into_iter().flat_map(char::to_uppercase);
+            let capital: String = first.chain(letters).collect();
+            let second = curves::draw(&means, &format!("{title}, second half"), factor, 0.5);
+            [
+                (whole, capital.clone(), curves::draw(&means, &title, factor, 0.0)),
+                (half, format!("{capital}: the second half"), second),
+            ]
+        };
+        all.into_iter().flat_map(both).collect()
     }
 
     /// A curve for every group.
@@ -270,14 +293,18 @@ impl<'a> View<'a> {
         mean.collect()
     }
 
-    fn cost(&self) -> String {
+    /// The result over the speed.
+    fn speed(&self) -> Figure {
         let point = |(group, style): (&'a Group, SeriesStyle)| {
             let finished = self.runs_of(group).filter(|run| run.state == RunState::Finished);
             let speeds: Vec<f64> = finished.filter_map(|run| run.images_per_second).collect();
             let (speed, result) = (sample(&speeds)?, group.sample?);
             Some(scatter::Point { label: &group.label, style, speed, result })
         };
-        let points: Vec<scatter::Point> = self.groups().filter_map(point).collect();
+        scatter::draw(&self.groups().filter_map(point).collect::<Vec<_>>(), self.metric)
+    }
+
+    fn cost(&self) -> String {
         format!(
             "<section><h2>Cost</h2><div class=\"pair\"><figure><h3>{}{} over training \
              speed</h3>{}</figure><div><h3>Computed with</h3>{}<p class=\"note\">Speed is a run's \
@@ -286,7 +313,7 @@ impl<'a> View<'a> {
              do not compare.</p></div></div></section>",
             escape(&self.metric.title()),
             self.metric.unit(),
-            scatter::draw(&points, self.metric),
+            self.speed().on_page(),
             self.machines()
         )
     }

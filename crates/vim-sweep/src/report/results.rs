@@ -96,7 +96,7 @@ impl Results {
         for (number, (title, points)) in drawn.enumerate() {
             let points = curves::mean(std::slice::from_ref(points));
             let curve = curves::Curve { style: SeriesStyle::new(number), points };
-            let drawing = curves::draw(&[curve], title, 1.0, 0.0);
+            let drawing = curves::draw(&[curve], title, 1.0, 0.0).on_page();
             figures += &format!("<figure><h3>{}</h3>{drawing}</figure>", escape(title));
         }
         if figures.is_empty() {

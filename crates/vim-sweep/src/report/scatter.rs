@@ -1,10 +1,9 @@
 //! Result over training speed.
 
-use vim_chart::{
-    Scale, SeriesStyle, escape, figure, fit, grid_rows, line, rounded, text, text_width,
-};
+use vim_chart::{Scale, SeriesStyle, escape, fit, grid_rows, line, rounded, text, text_width};
 
 use super::bars::axis;
+use super::figure::Figure;
 use crate::metric::Metric;
 use crate::statistics::Sample;
 
@@ -28,7 +27,7 @@ fn overlap(a: Rect, b: Rect) -> bool {
 }
 
 /// The figure of `points`.
-pub(super) fn draw(points: &[Point], metric: Metric) -> String {
+pub(super) fn draw(points: &[Point], metric: Metric) -> Figure {
     const WIDTH: f64 = 540.0;
     const HEIGHT: f64 = 330.0;
     let factor = metric.factor();
@@ -84,7 +83,8 @@ pub(super) fn draw(points: &[Point], metric: Metric) -> String {
         let middle = (middle, f64::midpoint(top, bottom));
         body.push_str(&text("none", middle, "middle", "no finished run with a speed"));
     }
-    figure(WIDTH, HEIGHT, &format!("{} over training speed", metric.title()), &body)
+    let label = format!("{} over training speed", metric.title());
+    Figure { width: WIDTH, height: HEIGHT, label, body }
 }
 
 /// Letters of a label are as high.

@@ -11,6 +11,38 @@ fn page(outcomes: &[RunOutcome], metric: &str) -> String {
     page_with(outcomes, metric, &|_| Ok(None), &[])
 }
 
+#[test]
+fn every_figure_is_a_file_that_needs_nothing_else() {
+    let runs = study(&[("zoh", &[0.7, 0.72]), ("a <b>&", &[0.6, 0.61])]);
+    let files = with_page(
+        &summary(&runs, "val/top1"),
+        &runs,
+        &Differences::default(),
+        &[],
+        None,
+        super::figures,
+    );
+    let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
+    let expected = ["result", "curves", "curves-second-half", "loss", "loss-second-half", "speed"];
+    assert_eq!(names, expected);
+    for (name, svg) in &files {
+        assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" width="), "{name}");
+        for foreign in ["<script", "href", "url(", "@import", "var(", "<b>", "NaN"] {
+            assert!(!svg.contains(foreign), "{name}: {foreign}");
+        }
+        assert!(svg.contains("a &lt;b&gt;&amp;") && svg.contains("prefers-color-scheme: dark"));
+        // Every class has a rule.
+        let (style, body) = svg.split_once("</style>").unwrap();
+        for class in body
+            .split("class=\"")
+            .skip(1)
+            .flat_map(|rest| rest.split('"').next().unwrap().split(' ').collect::<Vec<_>>())
+        {
+            assert!(class.is_empty() || style.contains(&format!(".{class} ")), "{name}: {class}");
+        }
+    }
+}
+
 /// A page with the predictions that `read` gives of a run.
 pub(super) fn page_with(
     outcomes: &[RunOutcome],
@@ -46,7 +78,18 @@ fn rendered(
     thumbnails: &[Option<String>],
     classes: Option<&ClassDifferences>,
 ) -> String {
-    html(&Page {
+    with_page(summary, outcomes, differences, thumbnails, classes, html)
+}
+
+fn with_page<T>(
+    summary: &Summary,
+    outcomes: &[RunOutcome],
+    differences: &Differences,
+    thumbnails: &[Option<String>],
+    classes: Option<&ClassDifferences>,
+    render: impl FnOnce(&Page<'_>) -> T,
+) -> T {
+    render(&Page {
         name: "a <b>study</b>",
         summary,
         outcomes,

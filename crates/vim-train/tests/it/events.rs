@@ -127,8 +127,11 @@ fn assert_events_are_metrics(bench: &Bench, name: &str) {
     let mut wanted = 0;
     for record in json_lines(&bench.metrics(name)) {
         let (group, numbers) = match record["kind"].as_str().unwrap() {
-            "train" => ("train", &["loss", "lr", "grad_norm"]),
-            "eval" => (record["split"].as_str().unwrap(), &["loss", "top1", "top5"]),
+            "train" => ("train", &["loss", "lr", "grad_norm"][..]),
+            "eval" => {
+                let keys = &["loss", "top1", "top5", "largest_delta_a"];
+                (record["split"].as_str().unwrap(), &keys[..])
+            }
             kind => panic!("{kind}"),
         };
         for number in numbers {

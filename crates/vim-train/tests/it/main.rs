@@ -49,6 +49,7 @@ mod support;
 mod survive;
 mod sweep;
 mod sweep_mistakes;
+mod sweep_onward;
 mod toy_task;
 mod train;
 mod verify;

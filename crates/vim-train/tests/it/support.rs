@@ -50,6 +50,14 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
+/// The text of records without the largest |delta·A|, which earlier versions did not measure and
+/// which is of all scans of a process.
+pub(crate) fn without_largest(records: &str) -> String {
+    let mut parts = records.split(",\"largest_delta_a\":");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| text + &part[part.find(',').unwrap()..])
+}
+
 /// The JSON that it printed.
 pub(crate) fn parsed(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", stderr(output)))

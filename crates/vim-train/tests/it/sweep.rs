@@ -128,6 +128,17 @@ impl Study {
         self.folder().join(first["config"].as_str().unwrap())
     }
 
+    /// The report's figures are files of XML.
+    fn assert_figures(&self) {
+        let figures = fs::read_dir(self.folder().join("figures")).unwrap();
+        let figures: Vec<PathBuf> = figures.map(|figure| figure.unwrap().path()).collect();
+        let parse = "import sys, xml.dom.minidom as dom\n\
+                     for path in sys.argv[1:]: assert dom.parse(path).documentElement.tagName == 'svg'";
+        let parsed = Command::new("python3").args(["-c", parse]).args(&figures).output().unwrap();
+        assert_code(&parsed, 0);
+        assert_eq!(figures.len(), 6, "{figures:?}");
+    }
+
     /// What plain `train` of a run's assignments leaves, with other threads than the sweep's.
     pub(crate) fn assert_as_by_itself(&self, name: &str, sets: &[&str]) {
         let other = self.place.path().join("alone.toml");
@@ -170,6 +181,10 @@ fn from_a_file_to_the_table() {
     assert_code(&table, 0);
     assert_parts(&stdout(&table), &["| zoh | 2/2 |", "| rk4 | 2/2 |"]);
     assert_eq!(stdout(&table), study.read("summary.md"));
+    let table_in_latex = study.of_folder("summarize", &["--latex"]);
+    assert_code(&table_in_latex, 0);
+    assert_parts(&stdout(&table_in_latex), &["\\toprule\nrun & n & ", "\nrk4 & 2/2 & "]);
+    study.assert_figures();
     let summary = study.json("summarize", &[]);
     let last = |name: &str| -> f64 {
         let records = json_lines(&study.metrics(name));
@@ -367,6 +382,12 @@ fn the_studies_that_come_along_can_be_planned() {
         ("imagenet", 30),
         ("ten_methods", 30),
         ("ten_methods_cifar100", 50),
+        ("fashion_mnist", 50),
+        ("fashion_mnist_lr", 30),
+        ("fashion_mnist_p2", 25),
+        ("openclipart", 9),
+        ("openclipart_seg", 9),
+        ("openclipart_det", 9),
     ] {
         let place = folder(&[]);
         let root = format!("run.root={}", place.path().display());

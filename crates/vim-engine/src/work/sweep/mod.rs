@@ -8,7 +8,7 @@
 //! | the runs' folders | see [`vim_run::RunDir`] |
 //! | `logs/` | output of runs of `sweep run`, `sweep retry` and packed tasks |
 //! | `slurm/` | batch scripts, jobs, and output of runs under SLURM |
-//! | `summary.csv`, `summary.md`, `report.html` | results of `sweep summarize` |
+//! | `summary.csv`, `summary.md`, `report.html`, `figures/` | results of `sweep summarize` |
 //! | `pairs.csv`, `differing_images.csv` | of it: which images the methods differ on |
 
 pub mod differences;

@@ -199,6 +199,7 @@ fn check_run(
     let loaded = || -> Result<_, ConfigError> {
         let mut loaded = Loaded::read(path, &[sets, of_grid.as_slice()].concat())?;
         loaded.config.sweep = None;
+        loaded.config.fill_init().map_err(|error| loaded.place(error))?;
         loaded.config.run.root.clone_from(&base.folder);
         let absent = preflight(&loaded.config).map_err(|error| loaded.place(error))?;
         let name = loaded.config.run_name().map_err(|error| loaded.place(error))?;

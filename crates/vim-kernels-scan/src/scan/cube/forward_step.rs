@@ -499,7 +499,7 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                 let u = f32::cast_from(now.u[j]);
                 let raw = f32::cast_from(now.delta[j]);
                 let size = select(in_bounds, step_size(raw, bias, plan), 0.0f32);
-                if comptime!(plan.watches()) {
+                if comptime!(plan.watches) {
                     longest = max(longest, size.abs());
                 }
                 let row = (chunk + j) * plan.states;
@@ -514,7 +514,7 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
         }
         first += plan.tile;
     }
-    if comptime!(plan.watches()) {
+    if comptime!(plan.watches) {
         note_argument(largest, &tensors.a, longest, &pos);
     }
     if comptime!(plan.leaves_state) {

@@ -81,6 +81,8 @@ pub(crate) struct ScanPlan {
     pub(crate) save: bool,
     /// Whether this pass writes the last state.
     pub(crate) leaves_state: bool,
+    /// Whether the largest |delta·a| is noted.
+    pub(crate) watches: bool,
     /// Whether the sums that a pass leaves for the next are stored in two parts, as 16 bits would
     /// round them.
     pub(crate) split: bool,
@@ -146,7 +148,7 @@ impl ScanPlan {
     /// but the last, or, where each one's end begins the one before, all but the first.
     pub(super) fn of_ends(self, tile: usize, mirrored: bool, backwards: bool) -> Self {
         let first_segment = usize::from(backwards);
-        Self { tile, mirrored, first_segment, save: false, ..self }
+        Self { tile, mirrored, first_segment, save: false, watches: false, ..self }
     }
 
     /// Whether this pass multiplies its output by the gate.
@@ -157,11 +159,6 @@ impl ScanPlan {
     /// Whether this pass adds the skip connection.
     pub(crate) fn skips(self) -> bool {
         self.spec.has_d && self.last
-    }
-
-    /// Whether the largest |delta·a| is noted.
-    pub(crate) fn watches(self) -> bool {
-        is_watched(self.spec)
     }
 
     /// Whether the method leaves registers to read ahead and to overlap two tokens, as those that
@@ -262,7 +259,7 @@ pub(super) struct Layout {
     /// Tokens of a segment.
     segment: usize,
     /// The choices that are the same in all passes.
-    plan: ScanPlan,
+    pub(super) plan: ScanPlan,
 }
 
 /// What a forward scan writes besides y: the states at the end, those at the start of chunks.
@@ -344,6 +341,7 @@ impl Layout {
             segmented: segment < len,
             save: false,
             leaves_state: false,
+            watches: !backward && is_watched(spec),
             split: arguments.u.dtype != DType::F32,
             copy_width: if copies { width } else { 0 },
             ptx: has_ptx(&arguments.u),

@@ -20,7 +20,7 @@ use burn::tensor::{DType, Device};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 
-use super::watch::{is_watched, with_largest};
+use super::watch::with_largest;
 use super::{ScanArguments, ScanSpec};
 use backward::{TokenGradTensorsLaunch, scan_backward};
 use coords::rows_launch;
@@ -90,7 +90,7 @@ pub fn scan_results(
     let [f, fb, fc] = [like, &arguments.b, &arguments.c].map(elem);
     let passes = layout.passes();
     let rest = rest_of(&arguments.u, passes.len());
-    let largest = largest_argument(like, spec);
+    let largest = largest_argument(like, layout.plan.watches);
     for pass in passes {
         let plan = layout.plan(pass, wanted);
         let carry = carried_states(like, layout, pass, false, |carry, product| {
@@ -134,8 +134,8 @@ pub fn scan_results(
 }
 
 /// The number where a scan on the device of `like` notes its arguments, `[1]`.
-fn largest_argument(like: &CubeTensor, spec: ScanSpec) -> CubeTensor {
-    if !is_watched(spec) {
+fn largest_argument(like: &CubeTensor, watches: bool) -> CubeTensor {
+    if !watches {
         return empty(like, [1], DType::F32);
     }
     let device = Device::new(DispatchDevice::Cube(like.device.clone()));

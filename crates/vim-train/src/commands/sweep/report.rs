@@ -1,5 +1,6 @@
 //! `vim-train sweep status` and `vim-train sweep summarize`.
 
+use std::fs;
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
@@ -22,7 +23,7 @@ use vim_sweep::differences::{Differences, images_csv, pairs_csv};
 use vim_sweep::report::{Page, Provenance};
 use vim_sweep::{
     Assignments, Metric, Pick, ReportConfig, RunOutcome, RunState, SEED, Summary, csv,
-    detectable_legend, head, markdown, report, rows, verdict,
+    detectable_legend, head, latex, markdown, report, rows, verdict,
 };
 
 use super::WhichArgs;
@@ -126,9 +127,10 @@ Examples:
   vim-train sweep summarize data/runs/shapes-ablation
   vim-train sweep summarize data/runs/shapes-ablation --metric test/top1 --baseline zoh
   vim-train sweep summarize data/runs/shapes-ablation --md > table.md
+  vim-train sweep summarize data/runs/shapes-ablation --latex > table.tex
 
 It also writes summary.csv, summary.md and report.html, a page that needs no network, to the sweep's
-folder, and, of runs with predictions, pairs.csv (how many test images a run and the baseline's run of
+folder, the page's figures as SVG to its figures/, and, of runs with predictions, pairs.csv (how many test images a run and the baseline's run of
 the same seed get right, both or one alone) and differing_images.csv (on which images most pairs differ). Of
 a segmentation or a detection it is classes.csv instead: the IoU or the AP of each class, and how far it is from
 the baseline's.
@@ -156,6 +158,9 @@ pub(crate) struct SummarizeArgs {
     /// Print the table as Markdown.
     #[arg(long, conflicts_with = "json")]
     md: bool,
+    /// Print the table as LaTeX, by the commands of its package booktabs.
+    #[arg(long, conflicts_with_all = ["csv", "md", "json"])]
+    latex: bool,
     /// Print the summary and every run as JSON.
     #[arg(long)]
     json: bool,
@@ -192,8 +197,10 @@ pub(super) fn summarize(args: &SummarizeArgs) -> Result<(), Error> {
             found
         }
     };
-    let page = page(&sweep, &outcomes, &summary, &differences, classes.as_ref());
-    write_file(&sweep.folder, "report.html", &page)?;
+    write_page(&sweep, &outcomes, &summary, &differences, classes.as_ref())?;
+    if args.latex {
+        return print(&latex(&summary, name));
+    }
     if args.csv {
         return print(&csv(&summary));
     }
@@ -219,7 +226,8 @@ pub(super) fn summarize(args: &SummarizeArgs) -> Result<(), Error> {
         say(&format!("warning: {warning}"));
     }
     let folder = sweep.folder.display();
-    say(&format!("{}; {folder}/report.html, summary.md, summary.csv", counts(&outcomes)));
+    let files = "report.html, figures/, summary.md, summary.csv";
+    say(&format!("{}; {folder}/{files}", counts(&outcomes)));
     Ok(())
 }
 
@@ -271,17 +279,18 @@ fn baseline(text: &str, outcomes: &[RunOutcome]) -> Result<(String, toml::Value)
     }
 }
 
-fn page(
+/// Writes the page and its figures.
+fn write_page(
     sweep: &Sweep,
     outcomes: &[RunOutcome],
     summary: &Summary,
     differences: &Differences,
     classes: Option<&ClassDifferences>,
-) -> String {
+) -> Result<(), Error> {
     let methods = Discretization::VARIANTS.iter().map(ToString::to_string);
     let origins = &sweep.origins;
     let commit = program::commit().unwrap_or("not known");
-    report::html(&Page {
+    let page = Page {
         name: &origins.sweep.name,
         summary,
         outcomes,
@@ -306,5 +315,10 @@ fn page(
             host: host_name(),
             version: format!("{} ({commit})", program::VERSION),
         },
-    })
+    };
+    write_file(&sweep.folder, "report.html", &report::html(&page))?;
+    let folder = sweep.folder.join("figures");
+    fs::create_dir_all(&folder).map_err(Error::io("make", &folder))?;
+    let mut all = report::figures(&page).into_iter();
+    all.try_for_each(|(name, svg)| write_file(&folder, &format!("{name}.svg"), &svg))
 }
