@@ -47,7 +47,7 @@ fn scan_times_methods_shapes_and_implementations() {
 #[test]
 fn the_tables_are_tables() {
     let scan = text(&profile(&["scan", "--shape", "1x8x5", "--methods", "zoh"]));
-    let row = "zoh        kernel          bwd";
+    let row = "zoh              kernel          bwd";
     assert_parts(&scan, &["peaks: copy ", "B=1 D=8 L=5 N=16 f32 exact", row]);
     let ops = text(&profile(&["ops", "--batch", "1", "--dim", "16", "--seqlen", "5"]));
     let parts = [
