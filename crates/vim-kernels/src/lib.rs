@@ -52,9 +52,9 @@ pub use vim_kernels_ops::{
     sum_of_squares, supports_multi_tensor,
 };
 pub use vim_kernels_scan::{
-    Coefficients, Complex, Decay, Discretization, Form, FullScanOptions, Gain, Linearized,
-    MAX_FULL_STATES, POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, Series, Trig,
-    UnknownMethod, add_rms_norm, discretize, full_scan, has_bidirectional_scan,
+    Coefficients, Complex, Decay, Discretization, Form, FullScanOptions, Gain, LEAST_RATE,
+    Linearized, MAX_FULL_STATES, POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, Series,
+    Trig, UnknownMethod, add_rms_norm, discretize, full_scan, has_bidirectional_scan,
     largest_polynomial_argument, linearize, selective_scan, selective_scan_bidirectional,
 };
 
