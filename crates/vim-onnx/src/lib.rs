@@ -35,6 +35,8 @@ pub mod probe;
 mod proto;
 mod scan;
 mod segmenter;
+#[cfg(test)]
+mod tests;
 
 use prost::Message;
 use vim_model::{NamedArrays, Pool, StateMatrix, VimConfig};
@@ -223,6 +225,8 @@ pub fn write(
 ) -> Result<Vec<u8>, OnnxError> {
     let entry =
         |(key, value): &(&str, String)| Entry { key: (*key).to_owned(), value: value.clone() };
+    let weights_type = if options.half { "float16" } else { "float32" };
+    let own_texts = [("weights_type", weights_type.to_owned())];
     let own = Opset { domain: String::new(), version: i64::from(options.opset) };
     let mut opset_import = vec![own];
     if options.scan == ScanNode::Microsoft {
@@ -235,7 +239,7 @@ pub fn write(
         producer_version: version.to_owned(),
         graph: Some(graph),
         opset_import,
-        metadata_props: texts.iter().map(entry).collect(),
+        metadata_props: texts.iter().chain(&own_texts).map(entry).collect(),
     };
     let bytes = model.encoded_len();
     if bytes > i32::MAX as usize {
