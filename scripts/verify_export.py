@@ -31,15 +31,15 @@ def session(path, threads):
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        why = " ".join(str(error).split())
-        version = f"onnxruntime {onnxruntime.__version__}"
         if not path.is_file():
             raise SystemExit(f"error: cannot read {path}: no such file") from error
-        if "LinearAttention" in why or "opset" in why:
-            raise SystemExit(
-                f"error: {version} does not have what {path} needs ({why[:160]}): use a newer one, or export with "
-                "--scan loop") from error
-        raise SystemExit(f"error: {version} cannot load {path}: {why[:200]}") from error
+        # The reason is at the end, behind the place in the runtime's source.
+        why = " ".join(str(error).split())[-120:]
+        hint = "it is no graph of ONNX, or a damaged one"
+        if any(word in why for word in ("LinearAttention", "opset", "IR version")):
+            hint = "use a newer one, or export with --scan loop"
+        version = onnxruntime.__version__
+        raise SystemExit(f"error: {path}: onnxruntime {version} does not take it (… {why}): {hint}") from error
 
 
 def probe(count):

@@ -30,8 +30,8 @@ impl ModuleMapper for Shake {
         let shape = param.dims();
         let (by, offset) = match (D, shape[0], shape[D - 1]) {
             (1, ..=CLASSES, _) | (2, _, STATES) => (1.0, 0.0),
-            (1, ..) => (1.0, 1.0),
-            _ => (3.0, 0.0),
+            (1, ..) => (1.0, 0.5),
+            _ => (1.5, 0.0),
         };
         param.map(|tensor| {
             let values: Vec<f32> = tensor.to_data().iter().collect();
