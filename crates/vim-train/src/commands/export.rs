@@ -29,7 +29,8 @@ A file of PyTorch has the original's keys and shapes, in f32: torch.load(\"vim.p
 goes into its load_state_dict, of a detector into detectron2's; of a segmenter the entry is
 \"state_dict\", as mmsegmentation has it.
 What the run records of its model, classes and images goes along, so that predict, import and train.init take
-the file as they take the run. docs/checkpoints.md. A graph of ONNX is for other runtimes: docs/export.md.";
+the file as they take the run. docs/checkpoints.md.
+A graph of ONNX is for other runtimes. docs/export.md, and scripts/verify_export.py.";
 
 /// Write weights as PyTorch's, under the original's names, or the model as a graph of ONNX.
 #[derive(Debug, Args)]
