@@ -100,7 +100,7 @@ pub use transforms::recipe::{
     RandAugment, Recipe, SampleKey, cutmix_box, label_smoothing_loss, mixed_targets,
     soft_target_loss,
 };
-pub use transforms::resize::{EVAL_CROP, EvalTransform, Resizer};
+pub use transforms::resize::{EVAL_CROP, EvalTransform, Resizer, covered};
 pub use transforms::{CropPlan, EraseBox, EraseFill, Op, SamplePlan, Transform};
 
 /// The operations on an image's pixels.

@@ -12,7 +12,7 @@ use crate::pyramid::Levels;
 use crate::resize::{adaptive_pool, resize};
 
 /// Windows along a side of the pyramid pooling.
-pub(crate) const SCALES: [usize; 4] = [1, 2, 3, 6];
+pub const SCALES: [usize; 4] = [1, 2, 3, 6];
 
 /// UperNet: pyramid pooling of the coarsest level, laterals from coarse to fine, all levels joined
 /// at the finest.

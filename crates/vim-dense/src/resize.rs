@@ -34,11 +34,13 @@ pub(crate) fn adaptive_pool<const N: usize>(
     sides: [usize; N],
 ) -> Result<[Tensor<4>; N], KernelError> {
     let [batch, height, width, channels] = x.dims();
-    let means = Tensor::<2>::from_data(means([height, width], &sides), &x.device());
+    let cells: usize = sides.iter().map(|side| side * side).sum();
+    let means = pooling_means([height, width], &sides);
+    let means = TensorData::new(means, [height * width, cells]);
+    let means = Tensor::<2>::from_data(means, &x.device());
     let pixels = x.reshape([batch, height * width, channels]).swap_dims(1, 2);
     let pixels = pixels.reshape([1, batch * channels, height * width]);
     let pooled = linear(pixels, means, None, Precision::F32)?;
-    let cells: usize = sides.iter().map(|side| side * side).sum();
     let pooled = pooled.reshape([batch, channels, cells]).swap_dims(1, 2);
     let mut first = 0;
     Ok(sides.map(|side| {
@@ -49,14 +51,17 @@ pub(crate) fn adaptive_pool<const N: usize>(
 }
 
 /// The matrix from the pixels of an image of `from` rows and columns to the means over a grid of
-/// `side · side` windows for each of `sides`, one grid after the other. Windows may overlap.
+/// `side · side` windows for each of `sides`, one grid after the other, row by row: `[h·w, cells]`.
+/// Windows may overlap.
 ///
 /// # Source
 ///
 /// `torch.nn.functional.adaptive_avg_pool2d`: window `i` of `n` on an axis of `L` pixels is
 /// `⌊i·L/n⌋ .. ⌈(i + 1)·L/n⌉`.
-fn means(from: [usize; 2], sides: &[usize]) -> TensorData {
-    let (pixels, cells) = (from[0] * from[1], sides.iter().map(|side| side * side).sum());
+#[must_use]
+pub fn pooling_means(from: [usize; 2], sides: &[usize]) -> Vec<f32> {
+    let pixels = from[0] * from[1];
+    let cells: usize = sides.iter().map(|side| side * side).sum();
     let mut values = vec![0.0_f32; pixels * cells];
     let mut column = 0;
     for &side in sides {
@@ -70,7 +75,7 @@ fn means(from: [usize; 2], sides: &[usize]) -> TensorData {
             column += 1;
         }
     }
-    TensorData::new(values, [pixels, cells])
+    values
 }
 
 /// The largest of every 2×2 pixels, for each channel; a last row or column without a pair is left

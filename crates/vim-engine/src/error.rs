@@ -12,6 +12,7 @@ use vim_data::{DataError, PictureError, SourceError, StagingError};
 use vim_dense::DenseError;
 use vim_kernels::KernelError;
 use vim_model::FeatureError;
+use vim_onnx::OnnxError;
 use vim_run::checkpoint::CheckpointError;
 use vim_run::signals::Interrupted;
 use vim_run::{RunError, printable};
@@ -233,6 +234,15 @@ impl Failure for KernelError {
             | Self::Complex { .. }
             | Self::Dtype { .. }
             | Self::NotFinite { .. } => code::INTERNAL,
+        }
+    }
+}
+
+impl Failure for OnnxError {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Opset { .. } => code::USAGE,
+            Self::FullA | Self::TooLarge { .. } => code::DATA,
         }
     }
 }

@@ -11,8 +11,8 @@ mod scan;
 
 pub use complex::{Complex, Trig};
 pub use discretization::{
-    Coefficients, Decay, Discretization, Form, Gain, Linearized, Series, UnknownMethod, discretize,
-    linearize,
+    Coefficients, Decay, Discretization, Form, Gain, LEAST_RATE, Linearized, Series, UnknownMethod,
+    discretize, linearize,
 };
 pub use full_scan::{FullScanOptions, MAX_FULL_STATES, full_scan};
 pub use norm::add_rms_norm;
@@ -31,7 +31,6 @@ pub mod oracle {
 /// What the fused mixer of `vim-kernels` runs.
 #[doc(hidden)]
 pub mod for_mixer {
-    pub use crate::discretization::LEAST_RATE;
     pub use crate::scan::shapes::ScanShapes;
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
     pub use crate::scan::{Partial, ScanPasses, Wanted, scan_passes, scan_results};

@@ -279,8 +279,9 @@ pub const EVAL_CROP: f64 = 0.875;
 /// Images up to this side are not cropped, as in the original for CIFAR.
 pub(crate) const SMALL: usize = 32;
 
-/// What an image is resized to cover before its middle of `size` is cut out.
-pub(crate) fn covered(size: [usize; 2], crop: f64) -> [usize; 2] {
+/// What an image is resized to cover before its middle of `size`, `[height, width]`, is cut out.
+#[must_use]
+pub fn covered(size: [usize; 2], crop: f64) -> [usize; 2] {
     let whole = size[0].max(size[1]) <= SMALL;
     size.map(|side| if whole { side } else { (side as f64 / crop) as usize })
 }

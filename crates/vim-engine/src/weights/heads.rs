@@ -14,6 +14,9 @@ use crate::weights::WeightsError;
 use crate::weights::record::Recorded;
 use crate::weights::source::{Origin, WeightsSource};
 
+/// A graph of ONNX, and the logits of its probe in the order of its output.
+pub type Probed = (vim_onnx::Graph, Vec<f32>);
+
 /// What a task's models have on their backbone.
 pub trait Heads: Sized {
     /// With the backbone.
@@ -68,6 +71,13 @@ pub trait Heads: Sized {
         source: &WeightsSource,
         record: &Recorded,
     ) -> Result<Original, Error>;
+
+    /// What `model` is as a graph of ONNX.
+    fn graph(
+        model: &Self::Model,
+        source: &WeightsSource,
+        options: &vim_onnx::Options,
+    ) -> Result<Probed, Error>;
 }
 
 /// A model under the original's names.

@@ -11,6 +11,7 @@ use crate::weights::heads::{Described, Heads, Original};
 use crate::weights::provenance::{Remarks, Use};
 use crate::weights::record::Recorded;
 use crate::weights::source::{Origin, Take, WeightsSource};
+use crate::work::onnx::{GraphOptions, graph};
 
 /// What is taken from a file, and what it is of.
 #[derive(Debug)]
@@ -58,6 +59,17 @@ fn take_as<H: Heads>(
     Ok(Taken { arrays, recorded, classes, origin, assumed, report, remarks })
 }
 
+/// What a file is to be.
+#[derive(Clone, Copy, Debug)]
+pub enum FileKind {
+    /// An archive of PyTorch, as the original saves it.
+    Archive,
+    /// The same tensors in safetensors.
+    Safetensors,
+    /// The model as a graph of ONNX.
+    Graph(GraphOptions),
+}
+
 /// A file as it is to be written, and what is in it.
 #[derive(Debug)]
 pub struct Exported {
@@ -75,42 +87,46 @@ pub struct Exported {
     pub entry: &'static str,
 }
 
-/// The model in `source`, of the configuration `given` or as recorded: as the original saves it, or
-/// the same tensors in safetensors.
+/// The model in `source`, of the configuration `given` or as recorded, as a file of `kind`.
 pub fn export(
     source: &WeightsSource,
     given: Option<&Config>,
-    as_archive: bool,
+    kind: FileKind,
     allowed: &[Part],
 ) -> Result<Exported, Error> {
-    with_task!(task_of(source), T => {
-        export_as::<<T as NamedTask>::Heads>(source, given, as_archive, allowed)
-    })
+    with_task!(task_of(source), T => export_as::<T>(source, given, kind, allowed))
 }
 
-fn export_as<H: Heads>(
+fn export_as<T: NamedTask>(
     source: &WeightsSource,
     given: Option<&Config>,
-    as_archive: bool,
+    kind: FileKind,
     allowed: &[Part],
 ) -> Result<Exported, Error> {
-    let described = source.described::<H>(given, None)?;
+    let described = source.described::<T::Heads>(given, None)?;
     let remarks = source.check_described(given, Use::Write, allowed)?;
     for what in &remarks.differences {
         eprintln!("note: not as recorded: {what}");
     }
     let (model, _) = source.model(&described, &Device::flex(), LoadOptions::default())?;
     let record = source.record(&described);
-    let Original { arrays, parameters, archive, entry } = H::original(&model, source, &record)?;
+    let (classes, origin) = (described.classes, described.origin);
+    if let FileKind::Graph(asked) = kind {
+        let bytes = graph::<T>((source, given), asked, &described, &model, &record)?;
+        let arrays = NamedArrays::of(&model);
+        let (tensors, parameters) = (arrays.iter().count(), arrays.num_elements());
+        return Ok(Exported { bytes, tensors, parameters, classes, origin, entry: "" });
+    }
+    let Original { arrays, parameters, archive, entry } =
+        T::Heads::original(&model, source, &record)?;
     let tensors = arrays.iter().count();
-    let bytes = match as_archive {
-        true => archive,
-        false => arrays
+    let bytes = match kind {
+        FileKind::Archive => archive,
+        FileKind::Safetensors | FileKind::Graph(_) => arrays
             // Readers of other programs look for it.
             .with_metadata("format", "pt".to_owned())
             .to_safetensors()
             .map_err(|error| Error::internal(error.to_string()))?,
     };
-    let (classes, origin) = (described.classes, described.origin);
     Ok(Exported { bytes, tensors, parameters, classes, origin, entry })
 }

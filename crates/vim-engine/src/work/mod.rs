@@ -8,6 +8,7 @@ pub mod evaluate;
 pub mod features;
 pub mod images;
 pub mod loader;
+pub mod onnx;
 pub mod predict;
 pub mod profile;
 pub mod runs;

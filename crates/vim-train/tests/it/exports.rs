@@ -102,6 +102,8 @@ fn boxes_alone_are_trained_measured_and_kept() {
     // Files of either program say of themselves that they have none.
     let pth = bench.folder("run.pth").display().to_string();
     assert_code(&run(&["export", &folder, "-o", &pth]), 0);
+    let onnx = bench.folder("run.onnx").display().to_string();
+    assert_says(&run(&["export", &folder, "-o", &onnx]), 65, &["is a detector", "no graph"]);
     let kept = bench.folder("kept.safetensors").display().to_string();
     assert_code(&run(&["import", &pth, "-o", &kept]), 0);
     let init = format!("train.init={kept}");

@@ -30,6 +30,7 @@ mod library;
 mod new;
 mod nodes;
 mod old_runs;
+mod onnx;
 mod packed;
 mod predict;
 mod profile;

@@ -126,6 +126,7 @@ fn weights_go_out_under_the_original_s_names_and_come_back() {
     for weights in [&pth, &first, &ours] {
         assert_eq!(stdout(&predict(weights)), stdout(&of_run), "{weights}");
     }
+    assert_code(&run(&["export", run_folder, "-o", &path("1.onnx"), "--pixels"]), 0);
     // Nothing but arrays, as other programs write them.
     let bare = path("bare.safetensors");
     write_bare(Path::new(&pth), Path::new(&bare));

@@ -55,7 +55,7 @@ fn import_export_import_is_bit_identical() {
     assert_says(&again, 73, &["is there already"]);
     let forced = vim_train(&[&"export", &at("1.safetensors"), &"-o", &at("5.pth"), &"--force"]);
     assert_code(&forced, 0);
-    assert_code(&vim_train(&[&"export", &at("1.safetensors"), &"-o", &at("6.onnx")]), 2);
+    assert_code(&vim_train(&[&"export", &at("1.safetensors"), &"-o", &at("6.pb")]), 2);
 }
 
 /// The arrays of [`original`], as other programs would leave them.

@@ -2,14 +2,16 @@
 
 use burn::tensor::Device;
 use vim_model::{
-    InferError, Inferred, LoadOptions, LoadReport, ModelError, Names, StateDictMismatch, Vim,
-    VimConfig, infer,
+    InferError, Inferred, LoadOptions, LoadReport, ModelError, NamedArrays, Names,
+    StateDictMismatch, Vim, VimConfig, infer,
 };
+use vim_onnx::probe;
 use vim_torch::StateDict;
 
 use crate::config::{Config, TaskKind};
 use crate::error::Error;
-use crate::weights::heads::{Heads, Original, PATCHES, in_the_way};
+use crate::task::batches::sides;
+use crate::weights::heads::{Heads, Original, PATCHES, Probed, in_the_way};
 use crate::weights::record::{METADATA_KEY, Recorded};
 use crate::weights::source::WeightsSource;
 
@@ -77,5 +79,11 @@ impl Heads for LinearHead {
         let archive = arrays.to_pytorch().map_err(|error| Error::internal(error.to_string()))?;
         let parameters = arrays.num_elements();
         Ok(Original { arrays, parameters, archive, entry: "model" })
+    }
+
+    fn graph(model: &Vim, _: &WeightsSource, options: &vim_onnx::Options) -> Result<Probed, Error> {
+        let graph = vim_onnx::classifier(model.config(), &NamedArrays::of(model), options)?;
+        let images = probe::images(sides(model.config().image_size), options, &Device::flex());
+        Ok((graph, model.forward(images)?.into_data().iter().collect()))
     }
 }

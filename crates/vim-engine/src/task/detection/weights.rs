@@ -10,7 +10,7 @@ use vim_torch::StateDict;
 
 use crate::config::{Config, TaskKind};
 use crate::error::Error;
-use crate::weights::heads::{Heads, Original};
+use crate::weights::heads::{Heads, Original, Probed};
 use crate::weights::record::{METADATA_KEY, Recorded};
 use crate::weights::source::WeightsSource;
 
@@ -113,5 +113,13 @@ impl Heads for DetectorConfig {
         let archive = arrays.to_pytorch().map_err(|error| Error::internal(error.to_string()))?;
         let parameters = model.num_parameters();
         Ok(Original { arrays, parameters, archive, entry: "model" })
+    }
+
+    fn graph(_: &Detector, source: &WeightsSource, _: &vim_onnx::Options) -> Result<Probed, Error> {
+        Err(source.unrecognised(
+            "is a detector, and detection has no graph of ONNX (a cascade of proposals of a varying \
+             number): export it as .pth for detectron2"
+                .to_owned(),
+        ))
     }
 }

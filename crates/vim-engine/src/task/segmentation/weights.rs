@@ -3,13 +3,15 @@
 use burn::tensor::Device;
 use vim_dense::{Segmenter, SegmenterConfig};
 use vim_model::{
-    Inferred, LoadOptions, LoadReport, ModelError, Names, StateDictMismatch, VimConfig,
+    Inferred, LoadOptions, LoadReport, ModelError, NamedArrays, Names, StateDictMismatch, VimConfig,
 };
+use vim_onnx::probe;
 use vim_torch::StateDict;
 
 use crate::config::{Config, TaskKind};
 use crate::error::Error;
-use crate::weights::heads::{Heads, Original};
+use crate::task::batches::sides;
+use crate::weights::heads::{Heads, Original, Probed};
 use crate::weights::record::{METADATA_KEY, Recorded};
 use crate::weights::source::WeightsSource;
 
@@ -83,5 +85,19 @@ impl Heads for SegmenterConfig {
         let arrays = arrays.with_metadata(METADATA_KEY, record);
         let parameters = model.num_parameters();
         Ok(Original { arrays, parameters, archive, entry: "state_dict" })
+    }
+
+    fn graph(
+        model: &Segmenter,
+        _: &WeightsSource,
+        options: &vim_onnx::Options,
+    ) -> Result<Probed, Error> {
+        let (backbone, classes) = (model.backbone_config(), model.num_classes());
+        let arrays = NamedArrays::of(model);
+        let graph = vim_onnx::segmenter(model.config(), backbone, classes, &arrays, options)?;
+        let images = probe::images(sides(backbone.image_size), options, &Device::flex());
+        // Channels first.
+        let logits = model.forward(images)?.permute([0, 3, 1, 2]);
+        Ok((graph, logits.into_data().iter().collect()))
     }
 }

@@ -13,7 +13,7 @@ use vim_kernels_core::cube::{cubes, dense, empty};
 use vim_kernels_core::{Precision, PreparedByAddress, buffer, constant_by_address};
 use vim_kernels_ops::for_mixer::conv::Taps;
 use vim_kernels_ops::for_mixer::matmul::{Matrix, ROUNDED, gather_weights, halved, scaled};
-use vim_kernels_scan::for_mixer::LEAST_RATE;
+use vim_kernels_scan::LEAST_RATE;
 
 /// Units of a cube.
 const UNITS: u32 = 128;

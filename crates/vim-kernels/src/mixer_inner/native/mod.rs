@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use super::{INPUTS, MixerArguments, MixerSpec, OfInputs};
 use vim_kernels_core::native::slices::{add, contiguous, slice, tensor};
 use vim_kernels_core::op::{Forward, FusedOp, Tensors};
-use vim_kernels_scan::for_mixer::LEAST_RATE;
+use vim_kernels_scan::LEAST_RATE;
 use vim_kernels_scan::for_mixer::ScanSpec;
 use vim_kernels_scan::for_mixer::native::Sizes;
 use way::{Image, SavedImage, Sums, Way};
