@@ -179,7 +179,7 @@ fn write_methods(
             let differences = logits.iter().zip(its).map(|(a, b)| (a - b).abs() / largest);
             let most = differences.fold(0.0, f32::max);
             // Else the comparison could not tell them apart.
-            assert!(most > 1e-3, "{method} and {other} differ by {most} only");
+            assert!(most > 1e-4, "{method} and {other} differ by {most} only");
         }
         seen.push((method, logits));
     }

@@ -59,8 +59,4 @@ fn what_makes_no_graph_is_one_line() {
     assert_says(&other, 2, &["--pixels is for a graph of ONNX"]);
     let bare = repository("crates/vim-model/tests/fixtures/a_mid.pth").display().to_string();
     assert_says(&refused(&bare, "x.onnx", &[]), 65, &["a_mid.pth records no model", "--config"]);
-    let full = ["model.discretization=bilinear", "ssm.a=full"];
-    assert_code(&bench.train("full", &[&set(&full)[..], &["--steps", "2"]].concat()), 0);
-    let folder = bench.folder("full").display().to_string();
-    assert_says(&refused(&folder, "x.onnx", &[]), 65, &["ssm.a = \"full\" has no graph"]);
 }
