@@ -117,9 +117,9 @@ impl<'a> Channel<'a> {
         let of_all =
             |value| of_channels(scope, Traced::new(scope, plan.ptx, value), plan.channels());
         let [us, deltas, dys] = inputs.map(of_all);
-        let mut befores = plan.two_taps().then(|| of_all(before)).into_iter().flatten();
+        let mut earlier = plan.two_taps().then(|| of_all(before)).into_iter().flatten();
         let inputs = us.into_iter().zip(deltas).zip(dys);
-        let mut one = |((u, delta), dy)| Self::new(plan.factored(), [u, delta, dy], befores.next());
+        let mut one = |((u, delta), dy)| Self::new(plan.factored(), [u, delta, dy], earlier.next());
         inputs.map(&mut one).collect()
     }
 

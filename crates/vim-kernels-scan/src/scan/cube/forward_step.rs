@@ -330,15 +330,15 @@ pub(super) fn step_states<'a>(
     let channels = if backward { plan.channels() } else { 1 };
     let [deltas, us] = [delta, u].map(|value| of_channels(scope, value, channels));
     let two_taps = plan.two_taps();
-    let befores = two_taps.then(|| of_channels(scope, before, channels));
-    let mut befores = befores.into_iter().flatten();
+    let earlier = two_taps.then(|| of_channels(scope, before, channels));
+    let mut earlier = earlier.into_iter().flatten();
     let mut tokens: Vec<_> = deltas
         .into_iter()
         .zip(us)
         .map(|(delta, u)| {
             let token = factored.token(delta);
             let weight = factored.tap_before_decay().unwrap_or(1.0);
-            let before = befores.next().map(|u| factored.token_factor(&token).scale(weight) * u);
+            let before = earlier.next().map(|u| factored.token_factor(&token).scale(weight) * u);
             (token, Drive::new(factored, u, before))
         })
         .collect();
