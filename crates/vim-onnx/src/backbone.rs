@@ -101,7 +101,7 @@ impl<'a> Network<'a> {
         if self.options.half && shape.len() > 1 && !name.ends_with(".a_log") && fits() {
             let bytes = values.iter().flat_map(|value| f16::from_f32(*value).to_le_bytes());
             let half = self.graph.initializer(name, element::FLOAT16, shape, bytes.collect());
-            return self.graph.to_f32(&half);
+            return self.graph.cast_to_f32(&half);
         }
         let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.graph.initializer(name, element::FLOAT, shape, bytes)
@@ -132,7 +132,7 @@ impl<'a> Network<'a> {
     fn images(&mut self) -> Value {
         let Some(Pixels { mean, std }) = self.options.pixels else { return IMAGES.to_owned() };
         let graph = &mut self.graph;
-        let numbers = graph.to_f32(PIXELS);
+        let numbers = graph.cast_to_f32(PIXELS);
         let numbers = graph.scale(&numbers, 1.0 / 255.0);
         let (mean, std) = (graph.numbers(&[3], &mean), graph.numbers(&[3], &std));
         let centered = graph.sub(&numbers, &mean);

@@ -247,7 +247,7 @@ impl Graph {
     }
 
     /// `x` as f32.
-    pub(crate) fn to_f32(&mut self, x: &str) -> Value {
+    pub(crate) fn cast_to_f32(&mut self, x: &str) -> Value {
         self.op("Cast", &[x], [int("to", i64::from(element::FLOAT))])
     }
 }

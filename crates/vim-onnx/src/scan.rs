@@ -196,7 +196,7 @@ fn before(graph: &mut Graph, x: &str) -> Value {
 fn running_sign(graph: &mut Graph, decay: &str) -> Value {
     let zero = graph.number(0.0);
     let is_negative = graph.op("Less", &[decay, &zero], []);
-    let negative = graph.to_f32(&is_negative);
+    let negative = graph.cast_to_f32(&is_negative);
     let axis = graph.scalar(1);
     let count = graph.op("CumSum", &[&negative, &axis], []);
     let two = graph.number(2.0);
