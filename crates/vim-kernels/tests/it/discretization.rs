@@ -4,13 +4,15 @@
 use strum::VariantArray;
 use vim_kernels::{Coefficients, Discretization, Series, discretize, linearize};
 
+/// `(a_bar, b_bar)` at `(delta, a)`.
+type Pair = fn(f64, f64) -> (f64, f64);
+
 struct Row {
     method: Discretization,
     name: &'static str,
-    /// `(a_bar, b_bar)` at `(delta, a)`, exact.
-    exact: fn(f64, f64) -> (f64, f64),
+    exact: Pair,
     /// The same by the truncation that VisionMamba's README prints, in powers of delta and a.
-    taylor: Option<fn(f64, f64) -> (f64, f64)>,
+    taylor: Option<Pair>,
     /// `b_prev`, where the method reads the token before.
     previous: Option<fn(f64, f64) -> f64>,
     two_way: bool,
