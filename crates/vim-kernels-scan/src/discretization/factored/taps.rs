@@ -137,28 +137,22 @@ impl Form {
         } else {
             (fitted(2, fit.degree + 1, bound, x), x.clone())
         };
+        let near_slope1 = x.clone().offset(-1.0).mul_add(near2.clone(), 1.0);
         let phi2 = choose(near2.clone(), phi1.clone().offset(-1.0) * inverse.clone());
-        // As 1 + (x − 1)·φ₂ it is good to 6e-8: of a value of 1/x² that is little only while
-        // |x| < 1000, but beyond that `b_bar`, near 1/|x|, decides.
-        let slope1_by = |phi2: &T| x.clone().offset(-1.0).mul_add(phi2.clone(), 1.0);
-        let slope1 = if self.coarse {
-            slope1_by(&phi2)
-        } else {
-            choose(slope1_by(&near2), (exp.clone() - phi1) * inverse.clone())
-        };
+        let slope1 = choose(near_slope1.clone(), (exp.clone() - phi1) * inverse.clone());
         if !slopes {
             return Phi { slope2: phi2.clone(), curvature1: phi2.clone(), phi2, slope1 };
         }
-        let near_slope2 = near2.clone() - near3.scale(2.0);
+        let near_slope2 = near2 - near3.scale(2.0);
+        let near_curvature = near_slope1 - near_slope2.clone();
         let far_slope2 = (slope1.clone() - phi2.clone()) * inverse.clone();
-        let slope2 = choose(near_slope2.clone(), far_slope2);
-        let curvature1 = if self.coarse {
-            slope1.clone() - slope2.clone()
-        } else {
-            let far = (exp.clone() - slope1.clone().scale(2.0)) * inverse;
-            choose(slope1_by(&near2) - near_slope2, far)
-        };
-        Phi { slope2, curvature1, phi2, slope1 }
+        let far_curvature = (exp.clone() - slope1.clone().scale(2.0)) * inverse;
+        Phi {
+            slope2: choose(near_slope2, far_slope2),
+            curvature1: choose(near_curvature, far_curvature),
+            phi2,
+            slope1,
+        }
     }
 }
 
