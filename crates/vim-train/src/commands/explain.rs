@@ -64,7 +64,7 @@ pub(crate) struct ExplainArgs {
     pixel: Option<[usize; 2]>,
     /// Detection only: the box whose class is explained, in pixels of the file. Left out: the
     /// surest object's.
-    #[arg(id = "edges", long = "box", value_name = "X0,Y0,X1,Y1", value_parser = edges)]
+    #[arg(long = "box", value_name = "X0,Y0,X1,Y1", value_parser = edges)]
     edges: Option<[f64; 4]>,
     /// An image, or a folder of images, of those that the effective receptive field is the mean
     /// of; may be repeated.

@@ -160,7 +160,7 @@ impl Page {
         write_arrays(&self.folder.join(arrays), &erf)?;
         // Its tail is what is looked for: a line of the middle would leave the rest dark.
         let roots: Vec<f64> = field.iter().map(|value| value.sqrt()).collect();
-        let labels = labels(&roots, roots.iter().copied());
+        let labels = labels(&roots);
         let drawn = enlarged(&coloured(&labels, size, &heat()));
         self.write_picture(&picture, &drawn)?;
         let said = [method.to_owned(), format!("{count} images")];
@@ -244,9 +244,9 @@ fn arrays(looked: &Looked) -> Vec<(&'static str, Vec<usize>, Numbers)> {
     arrays
 }
 
-/// `values` as labels of colours, the largest of `all` the brightest.
-fn labels(values: &[f64], all: impl Iterator<Item = f64>) -> Vec<u8> {
-    let most = all.fold(0.0, f64::max);
+/// `values` as labels of colours, the largest the brightest.
+fn labels(values: &[f64]) -> Vec<u8> {
+    let most = values.iter().copied().fold(0.0, f64::max);
     let label = |value: &f64| if most > 0.0 { (value / most * MOST).round() as u8 } else { 0 };
     values.iter().map(label).collect()
 }
@@ -254,7 +254,7 @@ fn labels(values: &[f64], all: impl Iterator<Item = f64>) -> Vec<u8> {
 /// What the model sees, through `values` of patches: a block is a patch, nothing is smoothed.
 fn drawn(looked: &Looked, values: &[f64]) -> Pixels {
     let (pixels, grid) = (&looked.view.pixels, &looked.grid);
-    let of_patches = labels(values, values.iter().copied());
+    let of_patches = labels(values);
     let covered = |at: usize, axis: usize| at < grid.covered(axis);
     let label = |at: usize| {
         let (row, column) = (at / pixels.width, at % pixels.width);
@@ -315,9 +315,8 @@ mod tests {
 
     #[test]
     fn the_largest_number_is_the_brightest_and_none_is_dark() {
-        let values = [0.0, 1.0, 2.0];
-        assert_eq!(labels(&values, values.into_iter()), [0, 127, 254]);
-        assert_eq!(labels(&[0.0; 2], [0.0; 2].into_iter()), [0, 0]);
+        assert_eq!(labels(&[0.0, 1.0, 2.0]), [0, 127, 254]);
+        assert_eq!(labels(&[0.0; 2]), [0, 0]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use npyz::{AutoSerialize, DType, TypeStr, WriteOptions, WriterBuilder};
+use npyz::{DType, Serialize, TypeStr, WriteOptions, WriterBuilder};
 use vim_run::storage::{Disk, Storage as _, replace_with};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
@@ -217,7 +217,7 @@ fn write_numbers<W: Write + Seek>(
 }
 
 /// Numbers of eight bytes.
-fn write_array<W: Write + Seek, T: AutoSerialize + Copy>(
+fn write_array<W: Write + Seek, T: Serialize + Copy>(
     npz: &mut ZipWriter<W>,
     name: &str,
     of: &str,
