@@ -8,8 +8,7 @@ use vim_kernels::ScanOptions;
 use vim_kernels::oracle::OracleScan;
 
 /// Keeps what the passes of a model compute on the way; see
-/// [`Vim::with_recorder`](crate::Vim::with_recorder). Its clones keep
-/// the same.
+/// [`Vim::with_recorder`](crate::Vim::with_recorder). Its clones keep the same.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
     /// The block whose input becomes a tensor of its own.

@@ -10,7 +10,7 @@ use vim_model::VimConfig;
 use vim_run::storage::{Disk, replace};
 use vim_sweep::report::{Gallery, document};
 
-use super::look::{Grid, Looked};
+use super::look::Looked;
 use super::{Explain, Map};
 use crate::error::Error;
 use crate::output::picture::thumbnail;
@@ -311,6 +311,7 @@ fn outlined(mut drawn: Pixels, looked: &Looked) -> Pixels {
 
 #[cfg(test)]
 mod tests {
+    use super::super::look::Grid;
     use super::*;
 
     #[test]
