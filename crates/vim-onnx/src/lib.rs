@@ -20,7 +20,7 @@
 //! let model = config.init(&Device::flex(), 0)?;
 //! let graph = classifier(&config, &NamedArrays::of(&model), &Options::default())?;
 //! let file = write(graph, &Options::default(), "0.1.0", &[("classes", "[]".to_owned())])?;
-//! assert!(file.len() > 4 * model.config().cost()?.parameters());
+//! assert!(file.len() as u64 > 4 * model.config().cost()?.parameters());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
