@@ -2,7 +2,9 @@
 
 use burn::module::{Module, Param, RunningState};
 use burn::tensor::Tensor;
-use vim_kernels::{KernelChoice, KernelError, channel_sums, scale_shift};
+use vim_kernels::{
+    KernelChoice, KernelError, channel_sums, overwrite, scale_shift, supports_multi_tensor,
+};
 use vim_model::{Rule, Scope};
 
 use crate::error::{DenseError, expect};
@@ -118,8 +120,8 @@ impl BatchNorm {
         if let (Some(mean), Some(variance)) = (batch_mean, variances.first()) {
             let unbiased = numbers as f64 / (numbers - 1) as f64;
             // Replicas share them.
-            moved(&model.running_mean, mean.detach());
-            moved(&model.running_var, variance.clone().detach().mul_scalar(unbiased));
+            moved(&model.running_mean, mean.detach())?;
+            moved(&model.running_var, variance.clone().detach().mul_scalar(unbiased))?;
         }
         let normed = models.iter().zip(centered).zip(variances).map(|((model, x), variance)| {
             let (scale, shift) = (model.scale(variance), model.bias.val());
@@ -136,11 +138,17 @@ impl BatchNorm {
 
 /// Moves a running statistic towards that of a batch. Numbers that are not finite move nothing: a
 /// step with such numbers changes no parameter either.
-fn moved(state: &RunningState<Tensor<1>>, towards: Tensor<1>) {
+fn moved(state: &RunningState<Tensor<1>>, towards: Tensor<1>) -> Result<(), KernelError> {
     let old = state.value_sync();
     let is_finite = towards.clone().is_finite();
     let new = old.clone().mul_scalar(1.0 - MOMENTUM) + towards.mul_scalar(MOMENTUM);
-    state.update(old.mask_where(is_finite, new));
+    let new = old.clone().mask_where(is_finite, new);
+    if supports_multi_tensor(&old.device()) {
+        // Where it is: a recorded step reads and writes it there.
+        return overwrite(&old, new);
+    }
+    state.update(new);
     // At once: what reads the parameters does not wait for the next update.
     state.value_sync();
+    Ok(())
 }

@@ -2,8 +2,8 @@
 //! auxiliary head, which training alone reads.
 
 use burn::module::Module;
-use burn::tensor::{FloatDType, Tensor, TensorData};
-use vim_kernels::KernelError;
+use burn::tensor::{FloatDType, Tensor};
+use vim_kernels::{KernelError, drawn};
 use vim_model::{Draw, Scope, keyed, unit};
 
 use crate::conv::{Classify, ConvModule, Pass};
@@ -219,11 +219,10 @@ enum Place {
 fn dropout(x: Tensor<4>, rate: f64, draw: Option<Draw>, place: Place) -> Tensor<4> {
     let Some(Draw { seed, first }) = draw.filter(|_| rate > 0.0) else { return x };
     let [batch, _, _, channels] = x.dims();
-    let factors: Vec<f32> = (first..first + batch)
-        .flat_map(|image| factors(seed, image, rate, channels, place))
-        .collect();
-    let factors =
-        Tensor::<4>::from_data(TensorData::new(factors, [batch, 1, 1, channels]), &x.device());
+    let factors = drawn(seed, [batch, 1, 1, channels], &x.device(), move |seed| {
+        let images = first..first + batch;
+        images.flat_map(|image| factors(seed, image, rate, channels, place)).collect()
+    });
     let dtype = FloatDType::from(x.dtype());
     x * factors.cast(dtype)
 }

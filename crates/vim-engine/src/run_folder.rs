@@ -17,7 +17,7 @@ use crate::error::Error;
 ///
 /// An entry ending in a dot stands for a section. `run.name` is listed because the folder was found
 /// by it: another template that yields the same folder is the same name.
-const FREE_KEYS: [&str; 24] = [
+const FREE_KEYS: [&str; 25] = [
     "run.root",
     "run.name",
     "run.page",
@@ -28,6 +28,7 @@ const FREE_KEYS: [&str; 24] = [
     "devices.gpus",
     "devices.timeout",
     "devices.rendezvous",
+    "devices.graph",
     "train.recompute",
     // They allow what is then said, and change nothing by themselves.
     "train.init_allow",

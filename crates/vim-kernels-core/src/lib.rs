@@ -29,7 +29,10 @@ pub use dispatch::{
     Implementation, KERNEL_VARIABLE, KernelChoice, has_kernel, implementations_run,
 };
 pub use error::KernelError;
-pub use graph::Graph;
+pub use graph::{
+    Draws, Graph, Launches, WarmUp, drawn, in_own_buffer, in_own_buffer_int, overwrite,
+    overwrite_int,
+};
 pub use precision::Precision;
 pub use real::Real;
 

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use burn::module::{Module, Param};
-use burn::tensor::{Device, Tensor, TensorData};
-use vim_kernels::{KernelChoice, KernelError, add_rms_norm};
+use burn::tensor::{Device, Tensor};
+use vim_kernels::{KernelChoice, KernelError, add_rms_norm, drawn};
 
 use crate::config::{
     MOST_CHANNELS, MixerConfig, ModelError, NormKind, VimConfig, check_sizes, conflict, range,
@@ -255,14 +255,14 @@ impl DropPathMask {
     /// Draws for `batch` images, those from `draw.first` on.
     pub(crate) fn draw(rates: Vec<f64>, draw: Draw, batch: usize, device: &Device) -> Self {
         let Draw { seed, first } = draw;
-        let factors: Vec<f32> = rates
-            .iter()
-            .enumerate()
-            .flat_map(|(place, &rate)| factors(seed, place, rate, first..first + batch))
-            .collect();
+        let (shape, of) = ([rates.len(), batch], rates.clone());
         // One upload for all places.
-        let data = TensorData::new(factors, [rates.len(), batch]);
-        Self { rates, factors: Tensor::from_data(data, device) }
+        let factors = drawn(seed, shape, device, move |seed| {
+            let each = of.iter().enumerate();
+            each.flat_map(|(place, &rate)| factors(seed, place, rate, first..first + batch))
+                .collect()
+        });
+        Self { rates, factors }
     }
 
     /// `hidden`, `[B, L, M]`, with dropped images set to 0 and the others scaled up.

@@ -1,9 +1,9 @@
 //! Images to the sequence that the blocks see: patches, class tokens, positions, and its order.
 
 use burn::module::{Module, Param};
-use burn::tensor::{Device, FloatDType, Tensor, TensorData};
+use burn::tensor::{Device, FloatDType, Tensor};
 use rand_chacha::rand_core::Rng;
-use vim_kernels::{KernelError, Precision, linear};
+use vim_kernels::{KernelError, Precision, drawn, linear};
 
 use crate::config::{ClassToken, MOST_CHANNELS, ModelError, PatchInit, VimConfig, check_sizes};
 use crate::init::{CUT_NORMAL_STD, Rule, Scope};
@@ -265,10 +265,10 @@ impl Vim {
 /// Srivastava et al. 2014; `pos_drop` of the original.
 fn dropout_factors(draw: Draw, rate: f64, shape: [usize; 3], device: &Device) -> Tensor<3> {
     let ([batch, len, d_model], Draw { seed, first }) = (shape, draw);
-    let values: Vec<f32> = (first..first + batch)
-        .flat_map(|image| dropout_factors_of(seed, image, rate, len * d_model))
-        .collect();
-    Tensor::from_data(TensorData::new(values, shape), device)
+    drawn(seed, shape, device, move |seed| {
+        let images = first..first + batch;
+        images.flat_map(|image| dropout_factors_of(seed, image, rate, len * d_model)).collect()
+    })
 }
 
 fn dropout_factors_of(seed: u64, image: usize, rate: f64, count: usize) -> Vec<f32> {

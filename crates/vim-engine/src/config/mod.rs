@@ -40,8 +40,8 @@ pub use print::{dotted_values, in_toml, reference};
 pub(crate) use schema::keys;
 pub use schema::{check_key, key_named, schema};
 pub use sections::{
-    Backend, CheckpointConfig, DevicesConfig, EmaStatistics, InitHead, LogConfig, LossKind,
-    NonFinite, OptimConfig, Optimizer, RunConfig, ScheduleKind, TrainConfig,
+    Backend, CheckpointConfig, DevicesConfig, EmaStatistics, GraphChoice, InitHead, LogConfig,
+    LossKind, NonFinite, OptimConfig, Optimizer, RunConfig, ScheduleKind, TrainConfig,
 };
 pub use task::TaskKind;
 pub use values::{BatchSize, Extends, Gpus, Interval, IntervalError, ResultsPage, Version};

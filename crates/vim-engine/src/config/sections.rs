@@ -415,6 +415,22 @@ pub enum Backend {
     Tch,
 }
 
+/// Whether the kernels of a training step are launched as one.
+#[derive(
+    Clone, Copy, Debug, Default, Display, PartialEq, Eq, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum GraphChoice {
+    /// On one CUDA device, where every step launches the same; the log says whether and why.
+    #[default]
+    Auto,
+    /// Yes; an error where that cannot be.
+    On,
+    /// No.
+    Off,
+}
+
 /// The `[devices]` section.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -431,6 +447,10 @@ pub struct DevicesConfig {
     /// Threads that compute on the CPU; left out: one per core that this process may use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
+    /// Whether a training step is recorded once and launched as a whole, a CUDA graph: where the
+    /// host needs longer to launch kernels than the GPU to run them, steps become shorter. The
+    /// numbers are the same to the bit.
+    pub graph: GraphChoice,
 }
 
 impl Default for DevicesConfig {
@@ -441,6 +461,7 @@ impl Default for DevicesConfig {
             timeout: Interval::Minutes(30.0),
             rendezvous: Interval::Minutes(10.0),
             threads: None,
+            graph: GraphChoice::default(),
         }
     }
 }

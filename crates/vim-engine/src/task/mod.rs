@@ -28,6 +28,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use vim_comm::Comm;
 use vim_data::{BadSample, Pixels};
+use vim_kernels::KernelError;
 use vim_run::metrics::{ScoreKind, Scores};
 use vim_run::signals::StopRequest;
 
@@ -62,6 +63,11 @@ pub trait Objective {
     /// Images of a batch.
     fn count(inputs: &Self::Inputs) -> usize;
 
+    /// How a recorded step holds its inputs, or why none can be recorded: [`Self::losses`] must
+    /// launch the same for every batch, read nothing on the host, and upload what it draws by
+    /// [`drawn`](vim_kernels::drawn) alone.
+    fn held(&self) -> Result<Held<Self::Inputs>, String>;
+
     /// Names of the parts of a loss, which records of training show beside it.
     fn parts(&self) -> &'static [&'static str] {
         &[]
@@ -95,6 +101,23 @@ pub trait Objective {
         each.map(|((model, inputs), draw)| self.loss(model, inputs, range.clone(), *draw)).collect()
     }
 }
+
+/// How inputs stay in one place of the device, from step to step.
+#[derive(Debug)]
+pub struct Held<I> {
+    /// Copies in buffers of their own.
+    pub hold: fn(&I) -> I,
+    /// Writes others there, of the same shapes.
+    pub overwrite: fn(&I, I) -> Result<(), KernelError>,
+}
+
+impl<I> Clone for Held<I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<I> Copy for Held<I> {}
 
 /// Where the random draws of a shard's images come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

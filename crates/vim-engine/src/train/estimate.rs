@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use vim_comm::Comm;
 
 use super::state::TrainState;
-use super::step::Requests;
+use super::step::{Passes, Requests, StepGraph};
 use crate::config::{BatchSize, Config};
 use crate::device::SelectedDevice;
 use crate::error::Error;
@@ -98,6 +98,7 @@ fn steps<T: Task>(
         let task = T::open(&config, &selected.device, &Comm::single(), &[])?;
         let (objective, device) = (task.objective(), selected.device.clone().autodiff());
         let mut state = TrainState::new(objective, &config, objective.init(&device)?);
+        let mut graph = StepGraph::of(&config, objective, &device, 1)?;
         let mut batches = task.batches(0..untimed + STEPS + 1);
         if is_cpu {
             begun.get_or_insert_with(begin);
@@ -110,7 +111,8 @@ fn steps<T: Task>(
                 shards.push(task.upload(&next?, &device)?);
             }
             let (comm, asked) = (Comm::single(), Requests::default());
-            let pending = state.step(objective, shards, 0.0, &comm, asked, |_| Ok(()))?;
+            let passes = Passes::Graph(&mut graph);
+            let pending = state.step(objective, shards, 0.0, &comm, asked, passes)?;
             state.finish(pending);
             images += batch;
             begun.get_or_insert_with(begin);

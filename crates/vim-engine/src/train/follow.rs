@@ -15,6 +15,7 @@ use super::Trainer;
 use super::recorder::{Recorder, TrainError};
 use super::setup::ResolvedRun;
 use super::state::TrainState;
+use super::step::StepGraph;
 use crate::config::Config;
 use crate::error::Error;
 use crate::fatal::{self, CrashGuard};
@@ -134,10 +135,12 @@ impl<'a, T: Task> Trainer<'a, T> {
         let train = train.restored(checkpoint, config, &device, "rank 0's state")?;
         let step = train.counters.step;
         log.line(format!("rank {} of {} begins at step {step}", comm.rank(), comm.size()));
+        let graph = StepGraph::of(config, task.objective(), &device, comm.size())?;
         Ok(Self {
             config,
             task,
             comm,
+            graph,
             lead: None,
             log,
             guard,

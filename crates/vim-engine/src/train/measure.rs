@@ -12,7 +12,7 @@ use vim_comm::Comm;
 use vim_model::{Cost, ImageSize};
 
 use super::state::TrainState;
-use super::step::{Phase, Requests};
+use super::step::{Passes, Phase, Requests, StepGraph};
 use crate::config::Config;
 use crate::device::memory::{Meter, held};
 use crate::device::wait;
@@ -150,23 +150,26 @@ impl<'a> Subject<'a> {
             .with_micro_batches(self.config.train.accumulate.min(batch));
         // Minimum learning rate: the weights must stay finite, not learn.
         let lr = self.config.optim.warmup_lr;
-        let mut step = |passed: &mut dyn FnMut(Option<Phase>) -> Result<(), Error>| {
+        let mut step = |passes: Passes<'_, _>| {
             let (shards, asked) = (vec![inputs.clone()], Requests::default());
-            let after = |phase| passed(Some(phase));
-            let pending = state.step(&objective, shards, lr, &self.comm, asked, after)?;
+            let pending = state.step(&objective, shards, lr, &self.comm, asked, passes)?;
             // Reads the loss and the norm, as the loop does.
-            if let Some(fault) = state.finish(pending).fault() {
-                return Err(not_finite(&fault));
-            }
-            passed(None)
+            state.finish(pending).fault().map_or(Ok(()), |fault| Err(not_finite(&fault)))
         };
+        let mut graph = StepGraph::of(self.config, &objective, &device, self.comm.size())?;
         let times = measure(self.device, limits, batch, start, || {
-            step(&mut |phase| {
-                if matches!(phase, Some(Phase::Backward) | None) {
-                    meter.sample();
-                }
-                Ok(())
-            })
+            if graph.why_not().is_none() {
+                step(Passes::Graph(&mut graph))?;
+            } else {
+                step(Passes::Watched(&mut |phase| {
+                    if phase == Phase::Backward {
+                        meter.sample();
+                    }
+                    Ok(())
+                }))?;
+            }
+            meter.sample();
+            Ok(())
         })?;
         if !limits.phases {
             return Ok(times);
@@ -174,13 +177,15 @@ impl<'a> Subject<'a> {
         let (start, mut phases) = (Instant::now(), Vec::new());
         for _ in 0..limits.steps {
             let (mut last, mut spans) = (start.elapsed(), Vec::new());
-            step(&mut |phase| {
+            let mut passed = |phase| {
                 wait(self.device)?;
                 let now = start.elapsed();
                 spans.push(Span { name: name(phase), start: last, length: now - last });
                 last = now;
                 Ok(())
-            })?;
+            };
+            step(Passes::Watched(&mut |phase| passed(Some(phase))))?;
+            passed(None)?;
             phases.push(spans);
         }
         Ok(Times { phases, ..times })

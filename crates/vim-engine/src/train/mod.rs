@@ -51,7 +51,7 @@ use schedule::{Cadence, Schedule};
 use setup::ResolvedRun;
 pub(crate) use setup::preflight;
 use state::TrainState;
-use step::{Requests, StepMetrics};
+use step::{Passes, Requests, StepGraph, StepMetrics};
 pub use warmup::run as warmup;
 
 /// `vim-train train` of the task `T`: trains, or starts the processes that do.
@@ -203,6 +203,7 @@ struct Trainer<'a, T: Task> {
     guard: &'a CrashGuard,
     stop: StopRequest,
     train: TrainState<Model<T>>,
+    graph: StepGraph<Inputs<T>>,
     schedule: Schedule,
     steps_per_epoch: u64,
     total_steps: u64,
@@ -266,8 +267,8 @@ impl<T: Task> Trainer<'_, T> {
             let (requests, is_archived) = self.requests(&mut due);
             let lr = self.schedule.lr(self.step());
             let objective = self.task.objective();
-            let pending =
-                self.train.step(objective, shards, lr, &self.comm, requests, |_| Ok(()))?;
+            let passes = Passes::Graph(&mut self.graph);
+            let pending = self.train.step(objective, shards, lr, &self.comm, requests, passes)?;
             // Prefetch while the GPU is busy; only if the batch is ready, so that a due record,
             // evaluation or checkpoint never waits for the loader.
             if batches.is_ready() {
@@ -288,6 +289,7 @@ impl<T: Task> Trainer<'_, T> {
             let mut is_best = false;
             if self.evaluates(agreed, last) {
                 self.train.counters.eval_pending = true;
+                self.graph.interrupt();
                 meanwhile(evaluating);
                 is_best = self.validate()?;
                 // Exclude evaluation from the training speed.
@@ -298,6 +300,7 @@ impl<T: Task> Trainer<'_, T> {
             // checkpoint.
             let is_sound = self.train.counters.skipped_in_a_row == 0;
             if (agreed.save && is_sound) || is_best || last || paused {
+                self.graph.interrupt();
                 self.save(is_best, is_archived)?;
             }
             if next.is_none() {
@@ -378,6 +381,9 @@ impl<T: Task> Trainer<'_, T> {
             progress.step(&Report { step, epoch, loss, lr, score, speed: None });
         }
         self.guard.at(step);
+        if let Some(why) = self.graph.take_failure() {
+            self.log.line(format!("steps are launched kernel by kernel: {why}"));
+        }
         if step == self.first_step + 1 {
             self.log.line(format!("first step after {:.1} s", elapsed.as_secs_f64()));
             self.records.implementations();
@@ -406,7 +412,7 @@ impl<T: Task> Trainer<'_, T> {
             self.records.metric(&metric)?;
         }
         self.record_bad()?;
-        let speed = self.records.timing(pace, step, waited, elapsed)?;
+        let speed = self.records.timing(pace, (step, self.graph.replays), waited, elapsed)?;
         let next = Pace::start(step, waited);
         if let (loss @ Some(_), Some(progress)) = (self.last_loss, progress) {
             let (score, speed) = (self.last_score, Some(speed));

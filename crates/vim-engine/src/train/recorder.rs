@@ -69,6 +69,8 @@ struct Timing {
     save_stall_s: f64,
     /// Time that the loop waited for images.
     data_wait_s: f64,
+    /// Steps of this process that were replays of a graph.
+    graph_replays: u64,
     /// Resident memory of this process.
     #[serde(skip_serializing_if = "Option::is_none")]
     memory_bytes: Option<u64>,
@@ -196,11 +198,11 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
-    /// Records the speed since `pace` and the memory in use.
+    /// Records the speed since `pace`, the memory in use and the steps that were replays.
     pub(super) fn timing(
         &mut self,
         pace: &Pace,
-        step: u64,
+        (step, graph_replays): (u64, u64),
         waited: Duration,
         elapsed: Duration,
     ) -> Result<Speed, Error> {
@@ -221,6 +223,7 @@ impl<'a> Recorder<'a> {
             elapsed_s: elapsed.as_secs_f64(),
             save_stall_s: mem::take(&mut self.save_stall).as_secs_f64(),
             data_wait_s,
+            graph_replays,
             memory_bytes: memory,
             device_memory_bytes: device_memory,
         })?;

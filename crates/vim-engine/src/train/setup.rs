@@ -17,6 +17,7 @@ use super::recorder::{Lead, Recorder};
 use super::result::last_counts;
 use super::schedule::Schedule;
 use super::state::TrainState;
+use super::step::StepGraph;
 use crate::config::{Config, ConfigError};
 use crate::device::fault::BatchFootprint;
 use crate::device::machine::Machine;
@@ -160,11 +161,17 @@ impl<'a, T: Task> Trainer<'a, T> {
             log.line(format!("resumed at step {step}"));
         }
         guard.at(step);
+        let graph = StepGraph::of(config, task.objective(), &device, comm.size())?;
+        log.file_line(match graph.why_not() {
+            None => "a step is recorded once, and replayed as a graph".to_owned(),
+            Some(why) => format!("a step is no graph: {why}"),
+        });
         Ok(Self {
             config,
             task,
             device,
             comm,
+            graph,
             lead: Some(Lead {
                 run,
                 saver: Saver::new(checkpoints),

@@ -15,10 +15,22 @@ use vim_dense::replicas;
 use vim_kernels::{largest_polynomial_argument, supports_multi_tensor};
 use vim_run::checkpoint::Window;
 
+mod graph;
+
 use super::optim::{Clip, clip_factor, flat_gradients};
-use super::state::{Packing, TrainState};
+use super::state::{Packing, TrainState, running_statistics};
 use crate::error::Error;
 use crate::task::{Draw, Objective};
+pub use graph::StepGraph;
+use graph::Sums;
+
+/// How the passes of a step run.
+pub enum Passes<'a, I> {
+    /// Launched one by one, with a call after each [`Phase`].
+    Watched(&'a mut dyn FnMut(Phase) -> Result<(), Error>),
+    /// By a graph, once it is recorded.
+    Graph(&'a mut StepGraph<I>),
+}
 
 impl<M: Module> TrainState<M> {
     /// Runs one step on this rank's shards of the batch, of which each rank has the same number.
@@ -26,7 +38,6 @@ impl<M: Module> TrainState<M> {
     /// [`Self::finish`].
     ///
     /// A GPU step reads nothing back, so that the host can prepare the next batch meanwhile.
-    /// `after` is called after each [`Phase`].
     ///
     /// # Errors
     ///
@@ -38,10 +49,43 @@ impl<M: Module> TrainState<M> {
         lr: f64,
         comm: &Comm,
         requests: Requests,
-        mut after: impl FnMut(Phase) -> Result<(), Error>,
+        passes: Passes<'_, O::Inputs>,
     ) -> Result<PendingStep, Error> {
+        let seed = step_seed(self.seed, self.counters.step);
         let mut packing = self.packing.take();
-        let (seed, model) = (step_seed(self.seed, self.counters.step), self.model());
+        let mut pass = |shards, after: &mut dyn FnMut(Phase) -> Result<(), Error>| {
+            self.sums(objective, shards, seed, (comm, requests), &mut packing, after)
+        };
+        let sums = match passes {
+            Passes::Watched(after) => pass(shards, after),
+            Passes::Graph(graph) => {
+                let changed = || {
+                    let model = self.model();
+                    let statistics = running_statistics(model).into_iter().map(|(_, value)| value);
+                    let argument = largest_polynomial_argument(&model.devices()[0]);
+                    statistics.chain(argument).collect()
+                };
+                graph.run(shards, seed, changed, &mut |shards| pass(shards, &mut |_| Ok(())))
+            }
+        };
+        self.packing = packing;
+        let Sums { mut tensors, square_norm } = sums?;
+        let values = tensors.pop().expect("invariant: as many sums as tensors");
+        let tail = Tail { values, parts: objective.parts().len() };
+        Ok(self.update(tail, requests, (tensors, square_norm), lr))
+    }
+
+    /// The sums over all shards and ranks.
+    fn sums<O: Objective<Model = M>>(
+        &self,
+        objective: &O,
+        shards: Vec<O::Inputs>,
+        seed: u64,
+        (comm, requests): (&Comm, Requests),
+        packing: &mut Option<Packing>,
+        after: &mut dyn FnMut(Phase) -> Result<(), Error>,
+    ) -> Result<Sums, Error> {
+        let model = self.model();
         let (own, parameters) = (shards.len(), self.optimizer.parameters().len());
         let pack = |(loss, gradients)| {
             let mut tensors = flat_gradients(model, gradients);
@@ -67,34 +111,31 @@ impl<M: Module> TrainState<M> {
                 let draws =
                     (first..first + together).map(|shard| Draw { seed, first: shard * count });
                 let draws: Vec<Draw> = draws.collect();
-                let all = forward_backward(objective, model, inputs, split, &draws, &mut after)?;
+                let all = forward_backward(objective, model, inputs, split, &draws, &mut *after)?;
                 done = all.into_iter();
             }
             done.next().ok_or_else(|| Error::internal("a shard without a loss")).and_then(pack)
         });
-        let sum = sum_of_rank(summands, comm, &mut packing)?;
+        let sum = sum_of_rank(summands, comm, packing)?;
         let is_shared = comm.size() > 1;
         if is_shared {
             after(Phase::Pack)?;
         }
-        let mut tensors = sum_of_ranks(sum, comm, packing.as_ref())?;
+        let tensors = sum_of_ranks(sum, comm, packing.as_ref())?;
         if is_shared {
             after(Phase::Exchange)?;
         }
-        self.packing = packing;
-        let values = tensors.pop().expect("invariant: as many sums as tensors");
-        let tail = Tail { values, parts: objective.parts().len() };
-        Ok(self.update(tail, requests, tensors, lr))
+        let square_norm = self.optimizer.square_norm(&tensors[..parameters]);
+        Ok(Sums { tensors, square_norm })
     }
 
     fn update(
         &mut self,
         tail: Tail,
         requests: Requests,
-        gradients: Vec<Tensor<1>>,
+        (gradients, square): (Vec<Tensor<1>>, Option<Tensor<1>>),
         lr: f64,
     ) -> PendingStep {
-        let square = self.optimizer.square_norm(&gradients);
         let loss = tail.values.clone().narrow(0, 0, 1);
         let (clip, guard, pending) = match square {
             Some(square) if supports_multi_tensor(&square.device()) => {
@@ -297,7 +338,7 @@ fn forward_backward<O: Objective>(
     shards: Vec<O::Inputs>,
     Split { count, shards: all_shards, parts }: Split,
     draws: &[Draw],
-    after: &mut impl FnMut(Phase) -> Result<(), Error>,
+    after: &mut dyn FnMut(Phase) -> Result<(), Error>,
 ) -> Result<Vec<(Tensor<1>, GradientsParams)>, Error> {
     let (largest, all) = (count.div_ceil(parts), count * all_shards);
     let mut sums: Vec<Tensor<1>> = Vec::new();

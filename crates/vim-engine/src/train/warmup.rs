@@ -18,7 +18,7 @@ use crate::output::summary::bytes;
 use crate::output::{print, print_json};
 use crate::task::{BatchStream, Objective, Task};
 use crate::train::ranks::{Rank, end_with_parent};
-use crate::train::step::Requests;
+use crate::train::step::{Passes, Requests, StepGraph};
 
 /// The document that `--json` prints.
 #[derive(Debug, Serialize)]
@@ -102,6 +102,7 @@ fn stages<T: Task>(config: &Config, resolved: ResolvedRun<T>) -> Result<Vec<Stag
     let (plain, objective) = (chosen.device, task.objective());
     let device = plain.clone().autodiff();
     let mut state = TrainState::new(objective, config, objective.init(&device)?);
+    let mut graph = StepGraph::off("two steps are timed");
     // The shards of a step.
     let mut batches = task.batches(0..1);
     let step: Vec<T::Batch> = std::iter::from_fn(|| batches.next()).collect::<Result<_, _>>()?;
@@ -110,7 +111,8 @@ fn stages<T: Task>(config: &Config, resolved: ResolvedRun<T>) -> Result<Vec<Stag
             step.iter().map(|batch| task.upload(batch, &device)).collect::<Result<_, _>>()?;
         let lr = config.optim.lr;
         let asked = Requests::default();
-        let pending = state.step(objective, shards, lr, &comm, asked, |_| Ok(()))?;
+        let passes = Passes::Graph(&mut graph);
+        let pending = state.step(objective, shards, lr, &comm, asked, passes)?;
         state.finish(pending);
         Ok(())
     })?;

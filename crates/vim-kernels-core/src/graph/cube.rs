@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::backend::TensorMetadata;
-use burn::tensor::{Device, Shape, Tensor};
+use burn::tensor::{Device, Int, Shape, Tensor};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::{self, Client};
@@ -25,18 +25,62 @@ const WARM_UP: usize = 2;
 /// before it left are in use, which depends on how far the host is ahead of the device's thread.
 const ATTEMPTS: usize = 4;
 
+/// See [`Launches`](super::Launches).
+#[derive(Debug)]
+pub(super) struct Launches {
+    graph: client::Graph,
+    device: Device,
+    /// Neither `Send` nor `Sync`: the stream is that of the thread.
+    _on_its_thread: PhantomData<*const ()>,
+}
+
+impl Launches {
+    /// # Safety
+    ///
+    /// See [`Launches::replay`](super::Launches::replay).
+    pub(super) unsafe fn replay(&self) -> Result<(), KernelError> {
+        // SAFETY: CubeCL keeps the pages of all buffers that the launches touch while the graph
+        // lives; the caller answers for what is in them.
+        unsafe { self.graph.replay() }.map_err(|error| no_graph(&self.device, line(&error)))
+    }
+}
+
+/// See [`WarmUp`](super::WarmUp).
+#[derive(Debug)]
+pub(super) struct WarmUp {
+    window: Window,
+    device: Device,
+}
+
+impl WarmUp {
+    pub(super) fn begin(device: &Device) -> Result<Self, KernelError> {
+        let client = primitive(Tensor::<1>::zeros([1], &device.clone().inner())).client;
+        client.graph_prepare().map_err(|error| no_graph(device, line(&error)))?;
+        Ok(Self { window: Window(Some(client)), device: device.clone() })
+    }
+
+    pub(super) fn record<T, E: From<KernelError>>(
+        self,
+        run: impl FnOnce() -> Result<T, E>,
+    ) -> Result<(Launches, T), E> {
+        let Self { window, device } = self;
+        let start = window.client().start_capture();
+        start.map_err(|error| no_graph(&device, line(&error)))?;
+        let result = run()?;
+        let graph = window.close().map_err(|error| no_graph(&device, line(&error)))?;
+        Ok((Launches { graph, device, _on_its_thread: PhantomData }, result))
+    }
+}
+
 /// See [`Graph`](super::Graph).
 #[derive(Debug)]
 pub(super) struct Recorded<const I: usize, const O: usize> {
-    device: Device,
     /// The buffers that the launches read and write, dense.
     input: CubeTensor,
     output: CubeTensor,
-    graph: client::Graph,
+    launches: Launches,
     /// What the launches read beside what the computation owns.
     _constants: Vec<CubeTensor>,
-    /// Neither `Send` nor `Sync`: the stream is that of the thread.
-    _on_its_thread: PhantomData<*const ()>,
 }
 
 impl<const I: usize, const O: usize> Recorded<I, O> {
@@ -54,83 +98,91 @@ impl<const I: usize, const O: usize> Recorded<I, O> {
             Ok(dense(primitive(y)))
         };
         let mut attempt = 1;
-        let (graph, output, constants) = loop {
+        loop {
             match record(&input, &device, &run)? {
-                Ok(recorded) => break recorded,
-                Err(why) if attempt == ATTEMPTS => return Err(no_graph(&device, why).into()),
+                Ok((launches, output, _constants)) => {
+                    return Ok(Self { input, output, launches, _constants });
+                }
+                Err(why) if attempt == ATTEMPTS => return Err(why.into()),
                 Err(_) => attempt += 1,
             }
-        };
-        let (_constants, _on_its_thread) = (constants, PhantomData);
-        Ok(Self { device, input, output, graph, _constants, _on_its_thread })
+        }
     }
 
     pub(super) fn device(&self) -> &Device {
-        &self.device
+        &self.launches.device
     }
 
     /// Of an input on [`Self::device`].
     pub(super) fn replay(&self, input: Tensor<I>) -> Result<Tensor<O>, KernelError> {
         copy(&dense(primitive(input)), &self.input);
         // SAFETY: what the launches read is owned by `self` or borrowed by the closure beside it
-        // and does not change, and CubeCL keeps the pages of all buffers that they touch while the
-        // graph lives. Those that they write are known to nobody else, and the copies before and
+        // and does not change. What they write is known to nobody else, and the copies before and
         // after are on the same stream, as `self` does not leave its thread.
-        unsafe { self.graph.replay() }.map_err(|error| no_graph(&self.device, line(&error)))?;
+        unsafe { self.launches.replay() }?;
         Ok(Tensor::from_primitive::<CubeBackend>(copied(&self.output)))
     }
 }
 
 /// A graph, what the recorded run returned and the constants that it reads; or why the device
 /// recorded nothing.
-type Attempt<T> = Result<(client::Graph, T, Vec<CubeTensor>), String>;
+type Attempt<T> = Result<(Launches, T, Vec<CubeTensor>), KernelError>;
 
-/// Runs `run` to warm up, then records it.
+/// Runs `run` to warm up, then records it. Errors of `run` come from its first runs.
 fn record<T, E>(
     input: &CubeTensor,
     device: &Device,
     run: &impl Fn() -> Result<T, E>,
 ) -> Result<Attempt<T>, E> {
-    let client = &input.client;
     let Some(keeper) = Keeper::of(input) else {
-        return Ok(Err("another graph is being recorded".to_owned()));
+        return Ok(Err(no_graph(device, "another graph is being recorded")));
     };
-    if let Err(error) = client.graph_prepare() {
-        return Ok(Err(line(&error)));
-    }
-    let window = Window(Some(client));
+    let warm_up = match WarmUp::begin(device) {
+        Ok(warm_up) => warm_up,
+        Err(why) => return Ok(Err(why)),
+    };
     for _ in 0..WARM_UP {
         let y = run()?;
         if let Err(error) = device.sync() {
-            return Ok(Err(line(&error)));
+            return Ok(Err(no_graph(device, line(&error))));
         }
         drop(y);
     }
     keeper.close();
-    if let Err(error) = client.start_capture() {
-        return Ok(Err(line(&error)));
+    let mut failed = None;
+    let recorded = warm_up.record(|| {
+        run().map_err(|error| {
+            failed = Some(error);
+            no_graph(device, "the recorded run failed")
+        })
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(recorded.map(|(launches, y)| (launches, y, keeper.kept()))),
     }
-    let y = run()?;
-    let graph = window.close().map_err(|error| line(&error));
-    Ok(graph.map(|graph| (graph, y, keeper.kept())))
 }
 
 /// From the preparation of a recording to its end, which must not be left out: the stream would go
 /// on recording instead of computing.
-struct Window<'a>(Option<&'a Client>);
+#[derive(Debug)]
+struct Window(Option<Client>);
 
-impl Window<'_> {
+impl Window {
+    fn client(&self) -> &Client {
+        self.0.as_ref().expect("invariant: only `close` and `drop` take it")
+    }
+
     fn close(mut self) -> Result<client::Graph, impl std::fmt::Display> {
-        let client = self.0.take().expect("invariant: only this and `drop` take it");
+        let client = self.0.take().expect("invariant: taken only here");
         client.stop_capture()
     }
 }
 
-impl Drop for Window<'_> {
+impl Drop for Window {
     fn drop(&mut self) {
         // Something else failed, and is reported; this ends the recording whatever it returns. It
         // passes on a panic of the device's thread, which may be why this stack unwinds.
-        if let Some(client) = self.0 {
+        if let Some(client) = self.0.take() {
             drop(catch_unwind(AssertUnwindSafe(|| client.stop_capture())));
         }
     }
@@ -144,7 +196,7 @@ fn line(error: &impl std::fmt::Display) -> String {
 }
 
 #[cube(launch_unchecked, address_type = "dynamic")]
-fn copy_kernel<F: Float, N: Size>(
+fn copy_kernel<F: Numeric, N: Size>(
     from: &[Vector<F, N>],
     to: &mut [Vector<F, N>],
     count: usize,
@@ -156,13 +208,41 @@ fn copy_kernel<F: Float, N: Size>(
     }
 }
 
+/// See [`overwrite`](super::overwrite).
+pub(super) fn overwrite<const D: usize>(to: Tensor<D>, by: Tensor<D>) {
+    copy(&dense(primitive(by)), &primitive(to));
+}
+
+/// See [`overwrite_int`](super::overwrite_int).
+pub(super) fn overwrite_int<const D: usize>(to: Tensor<D, Int>, by: Tensor<D, Int>) {
+    copy(&dense(int_primitive(by)), &int_primitive(to));
+}
+
+/// See [`in_own_buffer`](super::in_own_buffer).
+pub(super) fn in_own_buffer<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+    Tensor::from_primitive::<CubeBackend>(copied(&dense(primitive(tensor))))
+}
+
+/// See [`in_own_buffer_int`](super::in_own_buffer_int).
+pub(super) fn in_own_buffer_int<const D: usize>(tensor: Tensor<D, Int>) -> Tensor<D, Int> {
+    Tensor::from_primitive::<CubeBackend>(copied(&dense(int_primitive(tensor))))
+}
+
+fn int_primitive<const D: usize>(tensor: Tensor<D, Int>) -> CubeTensor {
+    let tensor = tensor.try_into_primitive::<CubeBackend>();
+    tensor.expect("invariant: the tensor is where kernels in CubeCL run, without autodiff")
+}
+
 /// Copies a dense tensor into another of its size and type.
 fn copy(from: &CubeTensor, to: &CubeTensor) {
     let elements = from.shape().num_elements();
     let size = from.dtype.size();
-    let begin = from.handle.offset_start.unwrap_or(0) as usize;
-    let fits =
-        |n: &usize| n * size <= 16 && elements.is_multiple_of(*n) && begin.is_multiple_of(n * size);
+    let begins = [from, to].map(|tensor| tensor.handle.offset_start.unwrap_or(0) as usize);
+    let fits = |n: &usize| {
+        n * size <= 16
+            && elements.is_multiple_of(*n)
+            && begins.iter().all(|begin| begin.is_multiple_of(n * size))
+    };
     let lanes = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
     let count = elements / lanes;
     let client = to.client.clone();

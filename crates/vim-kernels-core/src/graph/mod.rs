@@ -1,17 +1,21 @@
 //! A computation that is recorded once and replayed as a whole.
 //!
-//! A forward pass of few images takes the host longer to launch, kernel by kernel, than the GPU to
-//! run. CUDA records the launches into a graph, which is then launched as one.
+//! A pass of few images takes the host longer to launch, kernel by kernel, than the GPU to run.
+//! CUDA records the launches into a graph, which is then launched as one. [`Graph`] is a function
+//! of one tensor; [`Launches`] are whatever ran between two points.
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod constants;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod cube;
+mod drawn;
+
+pub use drawn::{Draws, drawn};
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub use constants::{PreparedByAddress, buffer, constant_by_address};
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{Device, Int, Tensor};
 
 use crate::check::{ShapeAndType, expect, shape_of};
 use crate::dispatch::{device_name, runs_cubecl};
@@ -114,6 +118,118 @@ impl<F, const I: usize, const O: usize> Graph<F, I, O> {
     }
 }
 
+/// Launches that were recorded, to be launched again as a whole.
+///
+/// They read and write the memory that the recorded run did. Whatever that run made on the host is
+/// part of them: numbers that it uploaded, and those that it passed to kernels.
+#[derive(Debug)]
+pub struct Launches(on_cubecl::Launches);
+
+/// The time before a recording: what runs in it leaves behind the buffers and kernels that the
+/// recorded run needs, which can make none.
+#[derive(Debug)]
+pub struct WarmUp(on_cubecl::WarmUp);
+
+impl WarmUp {
+    /// Begins on `device`, for this thread.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::NoGraph`] if the device or its backend records no launches, or records some.
+    pub fn begin(device: &Device) -> Result<Self, KernelError> {
+        if !runs_cubecl(device) {
+            return Err(no_graph(device, "its backend records no launches"));
+        }
+        on_cubecl::WarmUp::begin(device).map(Self)
+    }
+
+    /// Records what `run` launches, none of which runs now; beside it, what `run` returns. Of
+    /// memory that was there before, `run` may change that of `changed`, by kernels.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::NoGraph`] if `run` did what cannot be recorded: it then has done nothing.
+    /// Errors of `run` are returned as they are.
+    pub fn record<T, E: From<KernelError>>(
+        self,
+        changed: &[Tensor<1>],
+        run: impl FnOnce() -> Result<T, E>,
+    ) -> Result<(Launches, T), E> {
+        // What launches would have written that never run counts as lost, until it is written.
+        let before: Vec<Tensor<1>> = changed.iter().map(in_own_buffer).collect();
+        match self.0.record(run) {
+            Ok((launches, result)) => Ok((Launches(launches), result)),
+            Err(error) => {
+                for (to, by) in changed.iter().zip(before) {
+                    overwrite(to, by)?;
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Launches {
+    /// Launches them.
+    ///
+    /// # Safety
+    ///
+    /// The tensors that the recorded run read, and did not make, must still exist.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::NoGraph`] if the device refuses.
+    #[expect(unsafe_code, reason = "what was recorded names memory")]
+    pub unsafe fn replay(&self) -> Result<(), KernelError> {
+        // SAFETY: as the caller promises.
+        unsafe { self.0.replay() }
+    }
+}
+
+/// Writes `by` where `to` lies, dense, of its shape and type: whatever shares that memory sees it.
+///
+/// # Errors
+///
+/// [`KernelError::Shape`] if the shapes differ.
+pub fn overwrite<const D: usize>(to: &Tensor<D>, by: Tensor<D>) -> Result<(), KernelError> {
+    fits(to.dims(), by.dims())?;
+    on_cubecl::overwrite(to.clone().inner(), by.inner());
+    Ok(())
+}
+
+/// [`overwrite`] of whole numbers.
+///
+/// # Errors
+///
+/// As [`overwrite`].
+pub fn overwrite_int<const D: usize>(
+    to: &Tensor<D, Int>,
+    by: Tensor<D, Int>,
+) -> Result<(), KernelError> {
+    fits(to.dims(), by.dims())?;
+    on_cubecl::overwrite_int(to.clone().inner(), by.inner());
+    Ok(())
+}
+
+/// A copy of a tensor on a GPU, which nothing else shares a buffer with; its gradients are not
+/// tracked.
+#[must_use]
+pub fn in_own_buffer<const D: usize>(tensor: &Tensor<D>) -> Tensor<D> {
+    let copy = on_cubecl::in_own_buffer(tensor.clone().inner());
+    if tensor.device().is_autodiff() { copy.autodiff() } else { copy }
+}
+
+/// [`in_own_buffer`] of whole numbers.
+#[must_use]
+pub fn in_own_buffer_int<const D: usize>(tensor: &Tensor<D, Int>) -> Tensor<D, Int> {
+    let copy = on_cubecl::in_own_buffer_int(tensor.clone().inner());
+    if tensor.device().is_autodiff() { copy.autodiff() } else { copy }
+}
+
+fn fits<const D: usize>(to: [usize; D], by: [usize; D]) -> Result<(), KernelError> {
+    expect(OPERATION, "an input", &by, by == to, format!("{to:?}, as recorded"))
+}
+
 /// The error that nothing is recorded on `device`.
 fn no_graph(device: &Device, why: impl Into<String>) -> KernelError {
     KernelError::NoGraph { device: device_name(device), why: why.into() }
@@ -124,9 +240,36 @@ use cube as on_cubecl;
 
 #[cfg(not(any(feature = "cuda", feature = "wgpu")))]
 mod on_cubecl {
-    use super::{Device, KernelError, Tensor};
+    use super::{Device, Int, KernelError, Tensor};
+
+    const NONE: &str = "no device of this build records launches";
 
     /// No device of this build records.
+    #[derive(Debug)]
+    pub(super) enum Launches {}
+
+    impl Launches {
+        pub(super) unsafe fn replay(&self) -> Result<(), KernelError> {
+            match *self {}
+        }
+    }
+
+    #[derive(Debug)]
+    pub(super) enum WarmUp {}
+
+    impl WarmUp {
+        pub(super) fn begin(_: &Device) -> Result<Self, KernelError> {
+            unreachable!("{NONE}")
+        }
+
+        pub(super) fn record<T, E>(
+            self,
+            _: impl FnOnce() -> Result<T, E>,
+        ) -> Result<(Launches, T), E> {
+            match self {}
+        }
+    }
+
     #[derive(Debug)]
     pub(super) enum Recorded<const I: usize, const O: usize> {}
 
@@ -135,7 +278,7 @@ mod on_cubecl {
             _: Tensor<I>,
             _: &impl Fn(Tensor<I>) -> Result<Tensor<O>, E>,
         ) -> Result<Self, E> {
-            unreachable!("no device of this build records launches")
+            unreachable!("{NONE}")
         }
 
         pub(super) fn device(&self) -> &Device {
@@ -145,5 +288,21 @@ mod on_cubecl {
         pub(super) fn replay(&self, _: Tensor<I>) -> Result<Tensor<O>, KernelError> {
             match *self {}
         }
+    }
+
+    pub(super) fn overwrite<const D: usize>(_: Tensor<D>, _: Tensor<D>) {
+        unreachable!("{NONE}")
+    }
+
+    pub(super) fn overwrite_int<const D: usize>(_: Tensor<D, Int>, _: Tensor<D, Int>) {
+        unreachable!("{NONE}")
+    }
+
+    pub(super) fn in_own_buffer<const D: usize>(_: Tensor<D>) -> Tensor<D> {
+        unreachable!("{NONE}")
+    }
+
+    pub(super) fn in_own_buffer_int<const D: usize>(_: Tensor<D, Int>) -> Tensor<D, Int> {
+        unreachable!("{NONE}")
     }
 }

@@ -87,15 +87,18 @@ impl FlatParams {
         self.0.sum_of_squares(tensors)
     }
 
-    /// The parameters and both moments after an AdamW step, packed: `[value, first, second]`.
+    /// Updates the parameters and both moments, `[value, first, second]`, each packed, in place by
+    /// an AdamW step.
     ///
     /// > `first ← β₁·first + (1 − β₁)·g`, `second ← β₂·second + (1 − β₂)·g²` with
     /// > `g = min(1, limit/(norm + 1e-6))·gradient`,
     /// > `value ← keep·value − rate·first / (root_scale·sqrt(second) + eps)`
     ///
-    /// `values`, `gradients` and `rates` have one element per parameter; both `moments` are
-    /// packed. `square_norm`, `[1]`, is the square of the global gradient norm. It stays on the
-    /// device: the step is queued behind its computation. Where it is not finite nothing changes.
+    /// Every tensor in the buffers of these three sees the update, [`Self::parts`] of them too.
+    ///
+    /// `gradients` and `rates` have one element per parameter. `square_norm`, `[1]`, is the square
+    /// of the global gradient norm. It stays on the device: the step is queued behind its
+    /// computation. Where it is not finite nothing changes.
     ///
     /// # Panics
     ///
@@ -104,17 +107,15 @@ impl FlatParams {
     /// # Source
     ///
     /// Loshchilov and Hutter 2019, algorithm 2; `torch.optim.AdamW`.
-    #[must_use]
     pub fn adamw(
         &self,
-        values: Vec<Tensor<1>>,
+        updated: [&Tensor<1>; 3],
         gradients: Vec<Tensor<1>>,
-        moments: [Tensor<1>; 2],
         rates: &[ParamStep],
         square_norm: Tensor<1>,
         rule: AdamWHyper,
-    ) -> [Tensor<1>; 3] {
-        self.0.adamw(values, gradients, moments, rates, square_norm, rule)
+    ) {
+        self.0.adamw(updated, gradients, rates, square_norm, rule);
     }
 }
 
@@ -129,20 +130,14 @@ pub fn sum_of_squares(tensors: &[Tensor<1>]) -> Tensor<1> {
     FlatParams::of(tensors).sum_of_squares(tensors)
 }
 
-/// `decay·average + (1 − decay)·value`, both packed; `average` itself where `square_norm`, `[1]`,
-/// is not finite, as [`FlatParams::adamw`] skips such a step.
+/// `average ← decay·average + (1 − decay)·value`, both packed, in place; nothing where
+/// `square_norm`, `[1]`, is not finite, as [`FlatParams::adamw`] skips such a step.
 ///
 /// # Panics
 ///
 /// If their lengths differ, or their device does not [support it](supports_multi_tensor).
-#[must_use]
-pub fn moving_average(
-    average: Tensor<1>,
-    value: Tensor<1>,
-    square_norm: Tensor<1>,
-    decay: f64,
-) -> Tensor<1> {
-    on_cubecl::moving_average(average, value, square_norm, decay)
+pub fn moving_average(average: &Tensor<1>, value: Tensor<1>, square_norm: Tensor<1>, decay: f64) {
+    on_cubecl::moving_average(average, value, square_norm, decay);
 }
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -176,18 +171,17 @@ mod on_cubecl {
 
         pub(super) fn adamw(
             &self,
+            _: [&Tensor<1>; 3],
             _: Vec<Tensor<1>>,
-            _: Vec<Tensor<1>>,
-            _: [Tensor<1>; 2],
             _: &[ParamStep],
             _: Tensor<1>,
             _: AdamWHyper,
-        ) -> [Tensor<1>; 3] {
+        ) {
             unreachable!("{NONE}")
         }
     }
 
-    pub(super) fn moving_average(_: Tensor<1>, _: Tensor<1>, _: Tensor<1>, _: f64) -> Tensor<1> {
+    pub(super) fn moving_average(_: &Tensor<1>, _: Tensor<1>, _: Tensor<1>, _: f64) {
         unreachable!("{NONE}")
     }
 }

@@ -1,7 +1,10 @@
 //! What a graph replays is what its launches compute, and what cannot be recorded says so.
 
 use burn::tensor::{Device, Tensor};
-use vim_kernels::{Graph, KernelChoice, KernelError, Precision, add_rms_norm, has_kernel, linear};
+use vim_kernels::{
+    Draws, Graph, KernelChoice, KernelError, Precision, WarmUp, add_rms_norm, drawn, has_kernel,
+    in_own_buffer, linear, overwrite,
+};
 
 use crate::support::{devices, tensor, values};
 
@@ -142,5 +145,56 @@ fn a_device_that_records_nothing_says_so() {
         let device = device.autodiff();
         let error = Graph::capture(input(0.1, &device), layers(&device)).map(|_| ()).unwrap_err();
         assert!(error.to_string().ends_with("gradients are tracked"), "{error}");
+    }
+}
+
+/// Weights that are changed in place between replays, an input and draws that are written anew.
+#[test]
+#[expect(unsafe_code, reason = "what was recorded names memory")]
+fn recorded_launches_see_what_is_written_where_they_read() {
+    for device in gpus() {
+        let weight = in_own_buffer(&tensor(&numbers(12 * 4, 0.3), [12, 4], &device));
+        let pass = |x: Tensor<3>, seed: u64| -> Result<Tensor<3>, KernelError> {
+            let factors = drawn(seed, [2, 1, 1], &device, |seed| vec![seed as f32, 0.5]);
+            let more = drawn(seed, [7, 12], &device, |seed| vec![1.0 / (seed + 1) as f32; 7 * 12]);
+            linear(x * factors + more.unsqueeze(), weight.clone(), None, Precision::F32)
+        };
+        let warm_up = WarmUp::begin(&device).unwrap();
+        pass(input(0.1, &device), 1).unwrap();
+        let (mut draws, y) = Draws::collect(|| pass(input(0.1, &device), 2).unwrap());
+        device.sync().unwrap();
+        drop(y);
+        let held = in_own_buffer(&input(0.1, &device));
+        let (launches, y) = warm_up.record(&[], || draws.read(|| pass(held.clone(), 3))).unwrap();
+        for (seed, step) in [(4, 0.2), (5, 0.3)] {
+            let new = tensor(&numbers(12 * 4, step), [12, 4], &device);
+            overwrite(&weight, new).unwrap();
+            overwrite(&held, input(step, &device)).unwrap();
+            draws.renew(seed).unwrap();
+            // SAFETY: all of these live.
+            unsafe { launches.replay() }.unwrap();
+            let launched = pass(input(step, &device), seed).unwrap();
+            assert_eq!(values(y.clone()), values(launched), "{device:?} {seed}");
+        }
+        let error = overwrite(&held, Tensor::zeros([2, 7, 11], &device)).unwrap_err();
+        assert!(error.to_string().ends_with("expected [2, 7, 12], as recorded"), "{error}");
+    }
+}
+
+/// A recording that fails leaves what its launches would have changed as it was.
+#[test]
+fn what_a_failed_recording_changes_in_place_is_as_before() {
+    for device in gpus() {
+        let state = in_own_buffer(&tensor(&numbers(12, 0.3), [12], &device));
+        let other = || tensor(&numbers(12, 0.4), [12], &device);
+        let warm_up = WarmUp::begin(&device).unwrap();
+        let failed = warm_up.record(std::slice::from_ref(&state), || {
+            overwrite(&state, other())?;
+            Err::<(), _>(overwrite(&state, Tensor::zeros([1], &device)).unwrap_err())
+        });
+        assert!(matches!(failed, Err(KernelError::Shape { .. })), "{failed:?}");
+        assert_eq!(values(state.clone()), numbers(12, 0.3), "{device:?}");
+        overwrite(&state, other()).unwrap();
+        assert_eq!(values(state), numbers(12, 0.4), "{device:?}");
     }
 }

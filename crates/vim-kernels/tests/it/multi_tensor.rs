@@ -76,17 +76,11 @@ fn adamw_updates_every_tensor_by_the_formula() {
         keep: if i % 2 == 0 { 1.0 } else { 0.995 },
     });
     let rates = [rates.collect(), vec![ParamStep { rate: 0.003, keep: 1.0 }; SIZES.len()]];
-    let (mut now, mut moments) = (all(0), [all(2), all(3)].map(|all| packing.pack(all)));
-    let [packed_len] = moments[0].dims();
+    let state = [0, 2, 3].map(|which| packing.pack(all(which)));
+    let parts = state.each_ref().map(|packed| packing.parts(packed));
     for round in 0..2 {
-        // Memory that something wrote is free again: a step must not leave it between tensors.
-        let dirty = [(); 4].map(|()| Tensor::<1>::full([packed_len], f32::NAN, &device));
-        drop(dirty.map(values::<1>));
-        // The results of a step are views of common buffers: a second step starts from those.
-        let [value, first, second] =
-            packing.adamw(now, all(1), moments, &rates[round], norm(), rule);
-        let got = [&value, &first, &second].map(|packed| packing.parts(packed));
-        for (packed, parts) in [&value, &first, &second].into_iter().zip(&got) {
+        packing.adamw(state.each_ref(), all(1), &rates[round], norm(), rule);
+        for (packed, parts) in state.iter().zip(&parts) {
             let filled_up = packing.pack(parts.clone());
             assert_eq!(values(packed.clone()), values(filled_up), "zeros between tensors");
         }
@@ -101,11 +95,10 @@ fn adamw_updates_every_tensor_by_the_formula() {
                     v[k] = keep * v[k] - rate * m[k] / (s[k].sqrt() * rule.root_scale + 1e-8);
                 }
             }
-            close(&values(got[0][i].clone()), &v, "value");
-            close(&values(got[1][i].clone()), &m, "first");
-            close(&values(got[2][i].clone()), &s, "second");
+            close(&values(parts[0][i].clone()), &v, "value");
+            close(&values(parts[1][i].clone()), &m, "first");
+            close(&values(parts[2][i].clone()), &s, "second");
         }
-        (now, moments) = (packing.parts(&value), [first, second]);
     }
 }
 
@@ -124,8 +117,8 @@ fn moving_averages_are_those_of_each_pair() {
     let device = device();
     let packing = FlatParams::of(&all(0, &device));
     let [averages, weights] = [0, 9].map(|seed| packing.pack(all(seed, &device)));
-    let got = moving_average(averages, weights, tensor(&[1.0], &device), 0.75);
-    for (i, got) in packing.parts(&got).into_iter().enumerate() {
+    moving_average(&averages, weights, tensor(&[1.0], &device), 0.75);
+    for (i, got) in packing.parts(&averages).into_iter().enumerate() {
         let (a, v) = (numbers(SIZES[i], i), numbers(SIZES[i], i + 9));
         let want: Vec<f64> = a.iter().zip(&v).map(|(a, v)| 0.75 * a + 0.25 * v).collect();
         close(&values(got), &want, "average");
@@ -136,19 +129,18 @@ fn moving_averages_are_those_of_each_pair() {
 fn a_norm_that_is_not_finite_changes_nothing() {
     let device = device();
     let rule = AdamWHyper { betas: [0.9, 0.95], eps: 1e-8, limit: None, root_scale: 1.0 };
-    let [value, first, second, average] =
-        [1, 2, 3, 4].map(|seed| tensor(&numbers(300, seed), &device));
-    let before = [&value, &first, &second, &average].map(|t| values(t.clone()));
-    let packing = FlatParams::of(std::slice::from_ref(&value));
-    let pack = |tensor: &Tensor<1>| packing.pack(vec![tensor.clone()]);
+    let tensors = [1, 2, 3, 4].map(|seed| tensor(&numbers(300, seed), &device));
+    let packing = FlatParams::of(&tensors[..1]);
+    let packed = tensors.map(|tensor| packing.pack(vec![tensor]));
+    let all = || packed.each_ref().map(|packed| values(packed.clone()));
+    let before = all();
     for norm in [f64::NAN, f64::INFINITY] {
         let gradient = tensor(&[f64::NAN; 300], &device);
-        let (moments, rates) = ([&first, &second].map(pack), [ParamStep { rate: 0.1, keep: 0.9 }]);
+        let rates = [ParamStep { rate: 0.1, keep: 0.9 }];
         let norm = || tensor(&[norm], &device);
-        let got = packing.adamw(vec![value.clone()], vec![gradient], moments, &rates, norm(), rule);
-        let unchanged = moving_average(pack(&average), got[0].clone(), norm(), 0.75);
-        let [a, b, c] = got;
-        let after = [a, b, c, unchanged].map(|packed| values(packing.parts(&packed).remove(0)));
-        assert_eq!(after, before, "{:?}", values(norm()));
+        let [value, first, second, average] = &packed;
+        packing.adamw([value, first, second], vec![gradient], &rates, norm(), rule);
+        moving_average(average, value.clone(), norm(), 0.75);
+        assert_eq!(all(), before, "{:?}", values(norm()));
     }
 }

@@ -4,6 +4,7 @@
 use burn::tensor::activation::{log_sigmoid, log_softmax};
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use vim_data::{Batch, Statistics};
+use vim_kernels::{KernelError, in_own_buffer, in_own_buffer_int, overwrite, overwrite_int};
 
 use crate::config::{ConfigError, TrainConfig};
 use crate::error::Error;
@@ -32,6 +33,25 @@ impl Targets {
     pub fn new(labels: Tensor<1, Int>, shares: Option<Tensor<1>>) -> Self {
         let partners = || labels.clone().flip([0]);
         Self { mixed: shares.map(|shares| Mixed { partners: partners(), shares }), labels }
+    }
+
+    /// Copies in buffers of their own.
+    pub(super) fn held(&self) -> Self {
+        let mixed = self.mixed.as_ref().map(|Mixed { partners, shares }| Mixed {
+            partners: in_own_buffer_int(partners),
+            shares: in_own_buffer(shares),
+        });
+        Self { labels: in_own_buffer_int(&self.labels), mixed }
+    }
+
+    /// Writes others where these are: mixed ones, if these are.
+    pub(super) fn overwrite(&self, by: Self) -> Result<(), KernelError> {
+        overwrite_int(&self.labels, by.labels)?;
+        if let (Some(held), Some(by)) = (&self.mixed, by.mixed) {
+            overwrite_int(&held.partners, by.partners)?;
+            overwrite(&held.shares, by.shares)?;
+        }
+        Ok(())
     }
 
     /// The targets of `len` images from `first` on; partners may be outside the range.

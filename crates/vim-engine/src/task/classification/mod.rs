@@ -16,14 +16,15 @@ use std::path::Path;
 use burn::tensor::{Device, Tensor};
 use vim_comm::Comm;
 use vim_data::{Batch, Class, CropMode, Loader, LoaderConfig, Recipe, Split, Splits};
+use vim_kernels::{KernelError, in_own_buffer, overwrite};
 use vim_model::{Cost, ModelError, Vim, VimConfig, decays, layer_of};
 use vim_run::PREDICTIONS;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
 
 use super::{
-    Description, Draw, EvalSplit, Evaluation, InitWeights, Objective, Pictures, Placement, Task,
-    Tested, absent, batches, drawing, known,
+    Description, Draw, EvalSplit, Evaluation, Held, InitWeights, Objective, Pictures, Placement,
+    Task, Tested, absent, batches, drawing, known,
 };
 use crate::config::{Config, ConfigError, LossKind};
 use crate::error::Error;
@@ -52,6 +53,17 @@ pub struct Labelled {
     pub images: Tensor<4>,
     /// Classes, and those mixed in.
     pub targets: Targets,
+}
+
+impl Labelled {
+    fn held(&self) -> Self {
+        Self { images: in_own_buffer(&self.images), targets: self.targets.held() }
+    }
+
+    fn overwrite(&self, by: Self) -> Result<(), KernelError> {
+        overwrite(&self.images, by.images)?;
+        self.targets.overwrite(by.targets)
+    }
 }
 
 impl Classifier {
@@ -88,6 +100,10 @@ impl Objective for Classifier {
             decays: decays(path, rank, self.config.optim.decay_groups),
             layers_above: depth + 1 - layer_of(path, depth),
         }
+    }
+
+    fn held(&self) -> Result<Held<Labelled>, String> {
+        Ok(Held { hold: Labelled::held, overwrite: Labelled::overwrite })
     }
 
     fn count(inputs: &Labelled) -> usize {

@@ -15,7 +15,7 @@ use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use crate::task::init::{InitFor, init_weights};
 use crate::task::without_data::{self, Forward, Pass, WithoutData};
-use crate::task::{Draw, InitWeights, Objective, Placement};
+use crate::task::{Draw, Held, InitWeights, Objective, Placement};
 
 /// A detector and the sum of its losses: nine, or eight of boxes alone.
 ///
@@ -97,6 +97,10 @@ impl Objective for ObjectDetector {
 
     fn placement(&self, path: &str, rank: usize) -> Placement {
         placement(path, rank, self.config.model.depth, self.config.optim.decay_groups)
+    }
+
+    fn held(&self) -> Result<Held<Scenes>, String> {
+        Err("the host chooses among its proposals".into())
     }
 
     fn count(inputs: &Scenes) -> usize {

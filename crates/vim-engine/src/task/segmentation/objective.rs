@@ -7,13 +7,14 @@ use burn::tensor::{Device, Int, Tensor};
 use serde::Serialize;
 use vim_comm::Comm;
 use vim_dense::{Segmenter, SegmenterConfig, Shard, ShardSum, layers_above, losses, predicted};
+use vim_kernels::{KernelError, in_own_buffer, in_own_buffer_int, overwrite, overwrite_int};
 use vim_model::{Cost, DecayGroups, ImageSize, ModelError};
 
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use crate::task::init::{InitFor, init_weights};
 use crate::task::without_data::{self, Forward, Pass, WithoutData};
-use crate::task::{Draw, InitWeights, Objective, Placement};
+use crate::task::{Draw, Held, InitWeights, Objective, Placement};
 
 /// A segmenter and its pixels' cross-entropy.
 #[derive(Debug)]
@@ -31,6 +32,17 @@ pub struct Mapped {
     pub images: Tensor<4>,
     /// `[B, H, W]`, a class or 255.
     pub labels: Tensor<3, Int>,
+}
+
+impl Mapped {
+    fn held(&self) -> Self {
+        Self { images: in_own_buffer(&self.images), labels: in_own_buffer_int(&self.labels) }
+    }
+
+    fn overwrite(&self, by: Self) -> Result<(), KernelError> {
+        overwrite(&self.images, by.images)?;
+        overwrite_int(&self.labels, by.labels)
+    }
 }
 
 impl PixelClassifier {
@@ -92,6 +104,10 @@ impl Objective for PixelClassifier {
 
     fn placement(&self, path: &str, rank: usize) -> Placement {
         placement(path, rank, self.config.model.depth, self.config.optim.decay_groups)
+    }
+
+    fn held(&self) -> Result<Held<Mapped>, String> {
+        Ok(Held { hold: Mapped::held, overwrite: Mapped::overwrite })
     }
 
     fn count(inputs: &Mapped) -> usize {

@@ -98,8 +98,8 @@ enum MomentStorage {
 #[derive(Clone, Debug)]
 struct Packed {
     packing: FlatParams,
-    /// The parameters after the last step; `None` before the first.
-    value: Option<Tensor<1>>,
+    /// Of which the model's parameters are views.
+    value: Tensor<1>,
     moments: [Tensor<1>; 2],
 }
 
@@ -115,16 +115,20 @@ impl MomentStorage {
         }
     }
 
-    /// One pair for all of `values`.
-    fn packed(self, values: &[Tensor<1>]) -> Box<Packed> {
+    /// One pair for all parameters, and `model` with parameters that are views of a buffer of
+    /// their own, which steps update.
+    fn packed<M: Module>(self, model: M) -> (Box<Packed>, M) {
         if let Self::Packed(packed) = self {
-            return packed;
+            return (packed, model);
         }
-        let packing = FlatParams::of(values);
-        let pairs = self.each(values).into_iter();
+        let values = flat_values(&model);
+        let packing = FlatParams::of(&values);
+        let pairs = self.each(&values).into_iter();
         let (first, second) = pairs.map(|Moments { first, second }| (first, second)).unzip();
         let moments = [packing.pack(first), packing.pack(second)];
-        Box::new(Packed { packing, value: None, moments })
+        let value = packing.pack(values);
+        let model = with_flat_values(model, packing.parts(&value));
+        (Box::new(Packed { packing, value, moments }), model)
     }
 }
 
@@ -178,13 +182,11 @@ impl AdamW {
         self.groups.iter().map(|group| group.path.as_str()).zip(moments).collect()
     }
 
-    /// The parameters after the last step, if packed.
+    /// The parameters, if packed: the next step changes them there.
     pub fn packed(&self) -> Option<(&FlatParams, &Tensor<1>)> {
         match &self.moments {
             MomentStorage::Each(_) => None,
-            MomentStorage::Packed(packed) => {
-                packed.value.as_ref().map(|value| (&packed.packing, value))
-            }
+            MomentStorage::Packed(packed) => Some((&packed.packing, &packed.value)),
         }
     }
 
@@ -207,6 +209,9 @@ impl AdamW {
     /// # Panics
     ///
     /// If the number of gradients differs from the number of parameters.
+    ///
+    /// With [`Clip::To`] in place, from the second step on: what holds parameters of the model, or
+    /// [`Self::moments`], sees the update.
     pub fn step<M: Module>(
         &mut self,
         model: M,
@@ -214,15 +219,15 @@ impl AdamW {
         clip: Clip,
         lr: f64,
     ) -> M {
-        let values = flat_values(&model);
-        assert_eq!(gradients.len(), values.len(), "a gradient for each parameter");
+        assert_eq!(gradients.len(), self.groups.len(), "a gradient for each parameter");
         self.steps += 1;
         // 1 − betaᵗ of the two means at the t-th step.
         let corrections = self.betas.map(|beta| 1.0 - beta.powf(self.steps as f64));
         // Taken, because a second reference would prevent updates in place.
         let moments = mem::replace(&mut self.moments, MomentStorage::Each(Vec::new()));
-        let values = match clip {
+        match clip {
             Clip::By(scale) => {
+                let values = flat_values(&model);
                 let moments = moments.each(&values);
                 let parameters = values.into_iter().zip(moments).zip(gradients).zip(&self.groups);
                 let (values, moments) = parameters
@@ -233,10 +238,10 @@ impl AdamW {
                     })
                     .unzip();
                 self.moments = MomentStorage::Each(moments);
-                values
+                with_flat_values(model, values)
             }
             Clip::To { square_norm, limit } => {
-                let mut packed = moments.packed(&values);
+                let (packed, model) = moments.packed(model);
                 let steps = self.groups.iter().map(|group| ParamStep {
                     rate: group.rate(lr) / corrections[0],
                     keep: 1.0 - group.rate(lr) * group.weight_decay,
@@ -244,16 +249,12 @@ impl AdamW {
                 let steps: Vec<ParamStep> = steps.collect();
                 let root_scale = corrections[1].sqrt().recip();
                 let hyper = AdamWHyper { betas: self.betas, eps: self.eps, limit, root_scale };
-                let Packed { packing, value, moments } = &mut *packed;
-                let [new, first, second] =
-                    packing.adamw(values, gradients, moments.clone(), &steps, square_norm, hyper);
-                *moments = [first, second];
-                let values = packing.parts(value.insert(new));
+                let Packed { packing, value, moments: [first, second] } = &*packed;
+                packing.adamw([value, first, second], gradients, &steps, square_norm, hyper);
                 self.moments = MomentStorage::Packed(packed);
-                values
+                model
             }
-        };
-        with_flat_values(model, values)
+        }
     }
 
     /// A step of one parameter.

@@ -6,7 +6,7 @@ use std::mem;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::Tensor;
 use vim_dense::is_running_statistic;
-use vim_kernels::{FlatParams, moving_average};
+use vim_kernels::{FlatParams, in_own_buffer, moving_average, supports_multi_tensor};
 
 use crate::config::{EmaStatistics, TrainConfig};
 use crate::train::optim::{flat_values, with_flat_values};
@@ -58,12 +58,13 @@ impl Averages {
         decay: f64,
         square_norm: Tensor<1>,
     ) {
-        let average = match self {
-            Self::Each(averages) => packing.pack(averages.clone()),
-            Self::Packed(packed) => packed.1.clone(),
-        };
-        let average = moving_average(average, value.clone(), square_norm, decay);
-        *self = Self::Packed(Box::new((packing.clone(), average)));
+        if let Self::Each(averages) = self {
+            let average = packing.pack(averages.clone());
+            *self = Self::Packed(Box::new((packing.clone(), average)));
+        }
+        if let Self::Packed(packed) = self {
+            moving_average(&packed.1, value.clone(), square_norm, decay);
+        }
     }
 }
 
@@ -73,7 +74,14 @@ impl Ema {
         let decay = train.ema?;
         let averages = Averages::Each(flat_values(model));
         let statistics = match train.ema_statistics.unwrap_or_default() {
-            EmaStatistics::Averaged => values(running_statistics(model)),
+            // Copies: where a GPU computes, those of the model change in place.
+            EmaStatistics::Averaged => values(running_statistics(model))
+                .into_iter()
+                .map(|value| match supports_multi_tensor(&value.device()) {
+                    true => in_own_buffer(&value),
+                    false => value,
+                })
+                .collect(),
             EmaStatistics::Model => Vec::new(),
         };
         let statistics = (!statistics.is_empty()).then_some(Averages::Each(statistics));
@@ -128,7 +136,7 @@ impl Ema {
 }
 
 /// The running statistics of `model`, `[C]` each, and what identifies them in its copies.
-fn running_statistics<M: Module>(model: &M) -> Vec<(ParamId, Tensor<1>)> {
+pub(in crate::train) fn running_statistics<M: Module>(model: &M) -> Vec<(ParamId, Tensor<1>)> {
     #[derive(Default)]
     struct Statistics {
         path: Vec<String>,

@@ -10,7 +10,7 @@ use vim_model::{Vim, VimConfig};
 use super::*;
 use crate::config::{Config, LossKind, TrainConfig};
 use crate::task::classification::{Classifier, Labelled, Targets};
-use crate::task::{InitFor, InitWeights, Placement};
+use crate::task::{Held, InitFor, InitWeights, Placement};
 use crate::train::optim::tests as optim_tests;
 
 /// With everything that is drawn per image: drop path and dropout.
@@ -115,6 +115,7 @@ fn a_loss_that_is_not_finite_at_one_rank_is_skipped_by_all() {
         let (model, config) = (model(&device), Config::default());
         let classifier = Classifier::new(&config, model.config().clone()).unwrap();
         let mut state = TrainState::new(&classifier, &config, model);
+        let mut graph = StepGraph::of(&config, &classifier, &device, 2).unwrap();
         let mut steps = vec![(None, numbers(state.model()))];
         for is_broken in [false, true, false] {
             let pixel = if is_broken && rank == 1 { f32::INFINITY } else { 0.5 };
@@ -123,7 +124,8 @@ fn a_loss_that_is_not_finite_at_one_rank_is_skipped_by_all() {
             let labels = Tensor::<1, Int>::from_ints([1, 3], &device);
             let shards = vec![Labelled { images, targets: Targets::new(labels, None) }];
             let requests = Requests::default();
-            let pending = state.step(&classifier, shards, 1e-3, &comm, requests, |_| Ok(()));
+            let passes = Passes::Graph(&mut graph);
+            let pending = state.step(&classifier, shards, 1e-3, &comm, requests, passes);
             let fault = state.finish(pending.unwrap()).fault();
             if fault.is_some() {
                 state.skip();
@@ -209,6 +211,10 @@ impl<const JOINT: bool> Objective for Product<JOINT> {
 
     fn placement(&self, _: &str, _: usize) -> Placement {
         Placement { decays: false, layers_above: 0 }
+    }
+
+    fn held(&self) -> Result<Held<Tensor<1>>, String> {
+        Err("it is a test's".into())
     }
 
     fn count(numbers: &Tensor<1>) -> usize {
@@ -331,10 +337,12 @@ fn step_of<const JOINT: bool>(accumulate: usize) -> (StepMetrics, Vec<Phase>) {
     let mut state = TrainState::new(&objective, &config, model);
     let shards = tensors(&SHARDS, &device);
     let asked = Requests::default();
-    let pending = state.step(&objective, shards, 1e-3, &Comm::single(), asked, |phase| {
+    let mut watch = |phase| {
         phases.push(phase);
         Ok(())
-    });
+    };
+    let watched = Passes::Watched(&mut watch);
+    let pending = state.step(&objective, shards, 1e-3, &Comm::single(), asked, watched);
     (state.finish(pending.unwrap()), phases)
 }
 
@@ -353,6 +361,82 @@ fn joint_shards_are_seen_together_and_others_one_after_the_other() {
             assert_close(&got, &expected, &format!("{is_joint}, in {accumulate} parts"));
             let passes = ranges.len() * SHARDS.len() / together;
             assert_eq!(phases, [Phase::Forward, Phase::Backward].repeat(passes));
+        }
+    }
+}
+
+// On a GPU in software: what a step makes of other images, draws, rates and weights each time is
+// the same to the bit, launched or replayed.
+#[cfg(feature = "wgpu")]
+mod on_a_gpu {
+    use burn::tensor::DeviceKind;
+
+    use super::*;
+    use crate::config::GraphChoice;
+
+    const STEPS: usize = 8;
+
+    /// Losses, norms, weights and moving averages of steps on `shards` shards of four images.
+    fn trained(graph: GraphChoice, shards: usize, accumulate: usize) -> (Vec<u32>, u64) {
+        let device = Device::wgpu(DeviceKind::DefaultDevice).autodiff();
+        let mut config = Config::default();
+        config.train = TrainConfig {
+            accumulate,
+            clip_grad: Some(0.5),
+            ema: Some(0.9),
+            ema_warmup: true,
+            label_smoothing: 0.1,
+            ..config.train
+        };
+        config.devices.graph = graph;
+        let model = model(&device);
+        let classifier = Classifier::new(&config, model.config().clone()).unwrap();
+        let mut state = TrainState::new(&classifier, &config, model);
+        let mut graph = StepGraph::of(&config, &classifier, &device, 1).unwrap();
+        let mut bits = Vec::new();
+        for step in 0..STEPS {
+            let inputs = (0..shards).map(|shard| {
+                let numbers = (0..4 * 3 * 64).map(|i| ((i * (step + 2) + shard) as f32).sin());
+                let mut pixels: Vec<f32> = numbers.collect();
+                if step == 5 {
+                    pixels[7] = f32::INFINITY;
+                }
+                let images = TensorData::new(pixels, [4, 3, 8, 8]);
+                let labels = [0, 1, 2, 3].map(|i| (i * (shard + 1) + step) as i32 % 5);
+                let labels = Tensor::<1, Int>::from_ints(labels, &device);
+                let lambdas = [0.25, 0.5, 0.75, 1.0].map(|share: f32| share.powi(step as i32));
+                let targets = Targets::new(labels, Some(Tensor::from_floats(lambdas, &device)));
+                Labelled { images: Tensor::from_data(images, &device), targets }
+            });
+            let (inputs, lr) = (inputs.collect(), 1e-3 * (step + 1) as f64);
+            let passes = Passes::Graph(&mut graph);
+            let asked = Requests::default();
+            let pending = state.step(&classifier, inputs, lr, &Comm::single(), asked, passes);
+            let metrics = state.finish(pending.unwrap());
+            assert_eq!(metrics.fault().is_some(), step == 5, "step {step}: {metrics:?}");
+            if step == 5 {
+                state.skip();
+            }
+            bits.extend([metrics.loss, metrics.grad_norm].map(|x| (x as f32).to_bits()));
+        }
+        assert_eq!(
+            graph.why_not(),
+            (config.devices.graph == GraphChoice::Off).then_some("devices.graph = \"off\"")
+        );
+        for kind in state.kinds() {
+            let weights = numbers(&state.weights(kind));
+            bits.extend(weights.into_iter().map(f32::to_bits));
+        }
+        (bits, graph.replays)
+    }
+
+    #[test]
+    fn a_replayed_step_has_the_bits_of_a_launched_one() {
+        for (shards, accumulate) in [(1, 1), (1, 2), (2, 1)] {
+            let (launched, none) = trained(GraphChoice::Off, shards, accumulate);
+            let (replayed, replays) = trained(GraphChoice::On, shards, accumulate);
+            assert_eq!((none, replays), (0, STEPS as u64 - 2), "{shards} {accumulate}");
+            assert!(launched == replayed, "{shards} shards, {accumulate} parts");
         }
     }
 }

@@ -161,22 +161,19 @@ fn is_finite(number: f32) -> bool {
     u32::reinterpret(number) & 0x7F80_0000u32 != 0x7F80_0000u32
 }
 
-/// See [`crate::FlatParams::adamw`]; the first block of the launch is `blocks_before`. Blocks are
-/// filled up with zeros, as by [`pack_kernel`]: others read them whole.
+/// See [`crate::FlatParams::adamw`]; the first block of the launch is `blocks_before`. What fills
+/// up blocks stays as it is.
 #[cube(launch_unchecked)]
 #[expect(clippy::too_many_arguments, reason = "an optimizer step has these arrays")]
 pub(crate) fn adamw_kernel(
     gradients: &Sequence<Box<[f32]>>,
     of_block: &[u32],
     places: &[u32],
-    values: &[f32],
-    means: &[f32],
-    squares: &[f32],
+    values: &mut [f32],
+    means: &mut [f32],
+    squares: &mut [f32],
     rates: &[f32],
     square_norm: &[f32],
-    value_out: &mut [f32],
-    first_out: &mut [f32],
-    second_out: &mut [f32],
     blocks_before: u32,
     rule: Rule,
 ) {
@@ -208,44 +205,30 @@ pub(crate) fn adamw_kernel(
     #[unroll]
     for k in 0..EACH {
         let at = begin + k * UNITS;
-        let mut new_value = 0.0f32;
-        let mut new_first = 0.0f32;
-        let mut new_second = 0.0f32;
-        if first + k * UNITS < place.length {
+        if finite && first + k * UNITS < place.length {
             let g = gradient[k] * scale;
-            let (value, mean, square) = (values[at], means[at], squares[at]);
-            let m = mean * rule.beta1 + g * rule.rest1;
-            let s = square * rule.beta2 + g * g * rule.rest2;
+            let m = means[at] * rule.beta1 + g * rule.rest1;
+            let s = squares[at] * rule.beta2 + g * g * rule.rest2;
             let change = rate * m / (f32::sqrt(s) * rule.root_scale + rule.eps);
-            new_value = select(finite, value * keep - change, value);
-            new_first = select(finite, m, mean);
-            new_second = select(finite, s, square);
+            values[at] = values[at] * keep - change;
+            means[at] = m;
+            squares[at] = s;
         }
-        value_out[at] = new_value;
-        first_out[at] = new_first;
-        second_out[at] = new_second;
     }
 }
 
-/// `out = decay·average + rest·value`, or `average` where `square_norm` is not finite; one unit per
-/// vector.
+/// `average = decay·average + rest·value`, unless `square_norm` is not finite; one unit per vector.
 #[cube(launch_unchecked)]
 pub(crate) fn average_kernel<N: Size>(
-    averages: &[Vector<f32, N>],
+    averages: &mut [Vector<f32, N>],
     values: &[Vector<f32, N>],
     square_norm: &[f32],
-    out: &mut [Vector<f32, N>],
     decay: f32,
     rest: f32,
     count: u32,
 ) {
     let at = ABSOLUTE_POS;
-    if at < count as usize {
-        let average = averages[at];
-        if is_finite(square_norm[0]) {
-            out[at] = average * Vector::new(decay) + values[at] * Vector::new(rest);
-        } else {
-            out[at] = average;
-        }
+    if at < count as usize && is_finite(square_norm[0]) {
+        averages[at] = averages[at] * Vector::new(decay) + values[at] * Vector::new(rest);
     }
 }

@@ -25,7 +25,7 @@ use vim_kernels_core::cube::{cubes, dense, empty, primitive};
 /// Most buffers per launch: a kernel has code for each of them, and many take long to compile.
 const MOST: usize = 48;
 /// Bindings of a launch beside the buffers.
-const OTHERS: usize = 11;
+const OTHERS: usize = 8;
 /// Elements that a unit averages.
 const LANES: usize = 4;
 
@@ -175,22 +175,6 @@ impl Layout {
         }
     }
 
-    /// The tensors packed: the buffer that they are parts of, or copies.
-    fn packed(&self, tensors: Vec<Tensor<1>>) -> CubeTensor {
-        let first = cube(tensors[0].clone());
-        let is_part = |(tensor, &begin): (&Tensor<1>, &usize)| {
-            let tensor = cube(tensor.clone());
-            let at = tensor.handle.offset_start.unwrap_or(0) as usize;
-            buffer(&tensor) == buffer(&first) && at == begin * BLOCK * size_of::<f32>()
-        };
-        let are_parts = tensors.iter().zip(&self.begins).all(is_part);
-        let bytes = (self.len() * size_of::<f32>()) as u64;
-        if are_parts && first.handle.size_in_used() >= bytes {
-            return whole(first);
-        }
-        cube(self.pack(tensors))
-    }
-
     pub(super) fn pack(&self, tensors: Vec<Tensor<1>>) -> Tensor<1> {
         self.check(&tensors);
         let client = self.of_block.client.clone();
@@ -263,31 +247,27 @@ impl Layout {
 
     pub(super) fn adamw(
         &self,
-        values: Vec<Tensor<1>>,
+        updated: [&Tensor<1>; 3],
         gradients: Vec<Tensor<1>>,
-        moments: [Tensor<1>; 2],
         rates: &[ParamStep],
         square_norm: Tensor<1>,
         rule: AdamWHyper,
-    ) -> [Tensor<1>; 3] {
-        self.check(&values);
+    ) {
         self.check(&gradients);
         assert_eq!(rates.len(), self.lengths.len(), "a rate for each place");
-        let [first, second] = moments.map(cube);
-        let lengths = [&first, &second].map(|moment| moment.shape().num_elements());
-        assert_eq!(lengths, [self.len(); 2], "both moments are packed so");
+        let updated = updated.map(|tensor| cube(tensor.clone()));
+        let lengths = updated.each_ref().map(|packed| packed.shape().num_elements());
+        assert_eq!(lengths, [self.len(); 3], "value and moments are packed so");
         let square_norm = cube(square_norm);
-        let client = first.client.clone();
+        let client = square_norm.client.clone();
         let rates: Vec<f32> =
             rates.iter().flat_map(|own| [own.rate as f32, own.keep as f32]).collect();
-        let rates = upload(&first, &rates, DType::F32);
-        let out = || empty(&first, [self.len()], DType::F32);
-        let outs = [out(), out(), out()];
+        let rates = upload(&square_norm, &rates, DType::F32);
         let AdamWHyper { betas: [beta1, beta2], eps, limit, root_scale } = rule;
-        let values = self.packed(values);
+        let [values, means, squares] = updated;
         let Placed { launches, places } = self.placed(gradients);
         for launch in launches {
-            // SAFETY: a unit reads below its tensor's length, and writes the tensor's blocks.
+            // SAFETY: a unit reads below its tensor's length, and writes what it alone reads.
             unsafe {
                 adamw_kernel::launch_unchecked(
                     &client,
@@ -297,13 +277,10 @@ impl Layout {
                     self.of_block.clone().into_buffer_arg(),
                     places.clone().into_buffer_arg(),
                     values.clone().into_buffer_arg(),
-                    first.clone().into_buffer_arg(),
-                    second.clone().into_buffer_arg(),
+                    means.clone().into_buffer_arg(),
+                    squares.clone().into_buffer_arg(),
                     rates.clone().into_buffer_arg(),
                     square_norm.clone().into_buffer_arg(),
-                    outs[0].clone().into_buffer_arg(),
-                    outs[1].clone().into_buffer_arg(),
-                    outs[2].clone().into_buffer_arg(),
                     launch.blocks.start as u32,
                     RuleLaunch::new(
                         beta1 as f32,
@@ -317,23 +294,21 @@ impl Layout {
                 );
             }
         }
-        outs.map(Tensor::from_primitive::<CubeBackend>)
     }
 }
 
 pub(super) fn moving_average(
-    average: Tensor<1>,
+    average: &Tensor<1>,
     value: Tensor<1>,
     square_norm: Tensor<1>,
     decay: f64,
-) -> Tensor<1> {
-    let [average, value, square_norm] = [average, value, square_norm].map(cube);
+) {
+    let [average, value, square_norm] = [average.clone(), value, square_norm].map(cube);
     let count = average.shape().num_elements();
     let alike = value.shape().num_elements() == count && count.is_multiple_of(BLOCK);
     assert!(alike, "both are packed alike");
     let client = average.client.clone();
-    let out = empty(&average, [count], DType::F32);
-    // SAFETY: all three have `count` numbers, a multiple of a vector's; units beyond do nothing.
+    // SAFETY: both have `count` numbers, a multiple of a vector's; units beyond do nothing.
     unsafe {
         average_kernel::launch_unchecked(
             &client,
@@ -343,13 +318,11 @@ pub(super) fn moving_average(
             average.into_buffer_arg(),
             value.into_buffer_arg(),
             square_norm.into_buffer_arg(),
-            out.clone().into_buffer_arg(),
             decay as f32,
             (1.0 - decay) as f32,
             (count / LANES) as u32,
         );
     }
-    Tensor::from_primitive::<CubeBackend>(out)
 }
 
 #[cfg(test)]

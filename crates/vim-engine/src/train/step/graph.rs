@@ -1,0 +1,259 @@
+//! The passes of a step as recorded launches: the host queues them as one.
+
+use std::mem;
+
+use burn::tensor::{Device, Tensor};
+use vim_kernels::{
+    Draws, Implementation, KernelError, Launches, WarmUp, runs_cuda, supports_multi_tensor,
+};
+use vim_model::ClassToken;
+
+use crate::config::{Config, ConfigError, GraphChoice};
+use crate::error::Error;
+use crate::task::{Held, Objective};
+
+/// Recordings that are tried. One is given up if it asks for a buffer while all that the steps
+/// before it left are in use.
+const ATTEMPTS: usize = 4;
+
+/// What the passes of a step come to.
+#[derive(Clone, Debug)]
+pub(super) struct Sums {
+    /// The gradients, and behind them the loss with what it is read with.
+    pub(super) tensors: Vec<Tensor<1>>,
+    /// Of the gradients; `None` without.
+    pub(super) square_norm: Option<Tensor<1>>,
+}
+
+/// Forward and backward passes of a step: launched one by one for two steps, recorded in the third,
+/// replayed from then on.
+///
+/// What a step reads from the host is written before a replay where the recorded one read it: the
+/// inputs, and what is drawn from the step's seed. The weights stay where they are: the optimizer
+/// changes them in place, kernel by kernel, outside of the graph.
+#[derive(Debug)]
+pub struct StepGraph<I> {
+    state: State<I>,
+    /// Steps that were replays.
+    pub replays: u64,
+    /// Whether a recording has failed, and nobody was told.
+    is_news: bool,
+}
+
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one")]
+enum State<I> {
+    /// Why there is no graph.
+    Off(String),
+    Before(Before<I>),
+    Recorded(Recorded<I>),
+}
+
+/// Before the recording.
+#[derive(Debug)]
+struct Before<I> {
+    held: Held<I>,
+    device: Device,
+    /// By the configuration.
+    is_asked_for: bool,
+    failed: usize,
+    warm_up: Stage,
+}
+
+/// Steps that ran since the preparation.
+#[derive(Debug)]
+enum Stage {
+    None,
+    One(WarmUp),
+    Two(WarmUp, Draws),
+}
+
+#[derive(Debug)]
+struct Recorded<I> {
+    launches: Launches,
+    overwrite: fn(&I, I) -> Result<(), KernelError>,
+    inputs: Vec<I>,
+    draws: Draws,
+    sums: Sums,
+}
+
+/// Why a recording gave no result.
+enum Failed {
+    /// The device recorded none.
+    Recording(KernelError),
+    Pass(Error),
+}
+
+impl From<KernelError> for Failed {
+    fn from(error: KernelError) -> Self {
+        Self::Recording(error)
+    }
+}
+
+impl<I: Clone> StepGraph<I> {
+    /// No graph, because of `why`.
+    pub fn off(why: impl Into<String>) -> Self {
+        Self { state: State::Off(why.into()), replays: 0, is_news: false }
+    }
+
+    /// A graph of `objective`'s steps on `device`, unless `config` or what its steps do is
+    /// against it.
+    ///
+    /// # Errors
+    ///
+    /// With `devices.graph = "on"`, why there is none.
+    pub fn of<O: Objective<Inputs = I>>(
+        config: &Config,
+        objective: &O,
+        device: &Device,
+        ranks: usize,
+    ) -> Result<Self, ConfigError> {
+        let choice = config.devices.graph;
+        let held = match choice {
+            GraphChoice::Off => Err("devices.graph = \"off\"".to_owned()),
+            GraphChoice::Auto if !runs_cuda(device) => Err("graphs are CUDA's".to_owned()),
+            GraphChoice::Auto | GraphChoice::On => may_record(config, device, ranks)
+                .map_or_else(|| objective.held(), |why| Err(why.to_owned())),
+        };
+        match (held, choice) {
+            (Ok(held), _) => {
+                let is_asked_for = choice == GraphChoice::On;
+                let (device, warm_up) = (device.clone(), Stage::None);
+                let before = Before { held, device, is_asked_for, failed: 0, warm_up };
+                Ok(Self { state: State::Before(before), replays: 0, is_news: false })
+            }
+            (Err(why), GraphChoice::On) => Err(refused(&why)),
+            (Err(why), _) => Ok(Self::off(why)),
+        }
+    }
+
+    /// Why there is no graph, if there is none and will be none.
+    pub fn why_not(&self) -> Option<&str> {
+        match &self.state {
+            State::Off(why) => Some(why),
+            State::Before(_) | State::Recorded(_) => None,
+        }
+    }
+
+    /// Why the recording failed, once.
+    pub fn take_failure(&mut self) -> Option<&str> {
+        let is_news = mem::take(&mut self.is_news);
+        self.why_not().filter(|_| is_news)
+    }
+
+    /// Says that something else runs now, such as an evaluation: a warm-up begins anew, as it keeps
+    /// what is uploaded meanwhile.
+    pub fn interrupt(&mut self) {
+        if let State::Before(before) = &mut self.state {
+            before.warm_up = Stage::None;
+        }
+    }
+
+    /// What `pass` makes of `shards`, which draws from `seed` and changes `changed` in place.
+    pub(super) fn run(
+        &mut self,
+        shards: Vec<I>,
+        seed: u64,
+        changed: impl FnOnce() -> Vec<Tensor<1>>,
+        pass: &mut dyn FnMut(Vec<I>) -> Result<Sums, Error>,
+    ) -> Result<Sums, Error> {
+        let before = match &mut self.state {
+            State::Off(_) => return pass(shards),
+            State::Recorded(recorded) => {
+                self.replays += 1;
+                for (held, by) in recorded.inputs.iter().zip(shards) {
+                    (recorded.overwrite)(held, by)?;
+                }
+                return recorded.replay(seed);
+            }
+            State::Before(before) => before,
+        };
+        match mem::replace(&mut before.warm_up, Stage::None) {
+            Stage::None => match WarmUp::begin(&before.device) {
+                Ok(warm_up) => {
+                    before.warm_up = Stage::One(warm_up);
+                    pass(shards)
+                }
+                Err(why) => {
+                    self.give_up(&why)?;
+                    pass(shards)
+                }
+            },
+            Stage::One(warm_up) => {
+                let (draws, sums) = Draws::collect(|| pass(shards));
+                before.warm_up = Stage::Two(warm_up, draws);
+                sums
+            }
+            Stage::Two(warm_up, mut draws) => {
+                let Held { hold, overwrite } = before.held;
+                let inputs: Vec<I> = shards.iter().map(hold).collect();
+                let own = inputs.clone();
+                let recorded =
+                    warm_up.record(&changed(), || draws.read(|| pass(own)).map_err(Failed::Pass));
+                match recorded {
+                    Ok((launches, sums)) => {
+                        let recorded = Recorded { launches, overwrite, inputs, draws, sums };
+                        let sums = recorded.replay(seed);
+                        self.state = State::Recorded(recorded);
+                        self.replays += 1;
+                        sums
+                    }
+                    Err(Failed::Pass(error)) => Err(error),
+                    Err(Failed::Recording(_)) if before.failed + 1 < ATTEMPTS => {
+                        before.failed += 1;
+                        pass(shards)
+                    }
+                    Err(Failed::Recording(why)) => {
+                        self.give_up(&why)?;
+                        pass(shards)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Steps run kernel by kernel from here on, unless a graph was asked for.
+    fn give_up(&mut self, why: &KernelError) -> Result<(), ConfigError> {
+        let why = why.to_string();
+        if matches!(&self.state, State::Before(before) if before.is_asked_for) {
+            return Err(refused(&why));
+        }
+        (self.state, self.is_news) = (State::Off(why), true);
+        Ok(())
+    }
+}
+
+fn refused(why: &str) -> ConfigError {
+    let expected = format!("\"auto\" or \"off\": a step here has no graph: {why}");
+    ConfigError::range("devices.graph", GraphChoice::On, expected)
+}
+
+/// Why the steps of `config` have no graph, whatever their task.
+fn may_record(config: &Config, device: &Device, ranks: usize) -> Option<&'static str> {
+    let model = &config.model;
+    let kernels = || model.ssm.scan.resolve(device).is_ok_and(|run| run == Implementation::Kernel);
+    if !supports_multi_tensor(device) {
+        Some("the device launches no kernels")
+    } else if ranks > 1 {
+        Some("several ranks exchange gradients within it")
+    } else if !kernels() {
+        Some("model.ssm.scan = \"reference\" notes its largest argument on the host")
+    } else if model.class_token == ClassToken::Random {
+        Some("model.class_token = \"random\" changes what is launched")
+    } else if model.flip_ratio > 0.0 {
+        Some("model.flip_ratio changes what is launched")
+    } else {
+        None
+    }
+}
+
+impl<I> Recorded<I> {
+    #[expect(unsafe_code, reason = "what was recorded names memory")]
+    fn replay(&self, seed: u64) -> Result<Sums, Error> {
+        self.draws.renew(seed)?;
+        // SAFETY: `self` holds inputs and draws; the model's parameters are views of a buffer that
+        // the optimizer holds as long as it lives, which is as long as the model.
+        unsafe { self.launches.replay() }?;
+        Ok(self.sums.clone())
+    }
+}
