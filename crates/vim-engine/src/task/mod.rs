@@ -13,6 +13,7 @@ pub mod kinds;
 pub(crate) mod known;
 pub mod named;
 pub mod own;
+pub(crate) mod replayed;
 pub mod segmentation;
 pub(crate) mod trained;
 pub mod without_data;

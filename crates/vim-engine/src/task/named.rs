@@ -77,7 +77,7 @@ pub(crate) trait NamedTask:
     fn predictor(
         trained: Self::Trained,
         options: &PredictOptions,
-    ) -> Result<impl Fn(&[PathBuf]) -> Result<Vec<Result<Self::Answer, String>>, Error>, Error>;
+    ) -> Result<impl FnMut(&[PathBuf]) -> Result<Vec<Result<Self::Answer, String>>, Error>, Error>;
 
     /// The content of the file that `predict --output` asks for, by a model of the weights called
     /// `weights`.

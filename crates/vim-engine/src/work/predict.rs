@@ -58,7 +58,7 @@ fn predict<T: NamedTask>(
     let trained = asked.model.load::<T>(subject, &described, classes, &chosen.device)?;
     // Last, as it makes folders.
     T::check_files(options, paths)?;
-    let predict = T::predictor(trained, options)?;
+    let mut predict = T::predictor(trained, options)?;
     let is_text = options.output.is_none() && !options.json;
     let suffix = remarks.suffix();
     if is_text && !suffix.is_empty() {

@@ -90,6 +90,11 @@ impl<F, const I: usize, const O: usize> Graph<F, I, O> {
         Ok(Self { recorded, input: shape_and_type, _forward: forward })
     }
 
+    /// Whether `input` has the shape and type of the recorded one.
+    pub fn takes(&self, input: &Tensor<I>) -> bool {
+        shape_of(input) == self.input
+    }
+
     /// What the recorded computation returns for `input`: a tensor of its own, which later replays
     /// do not change.
     ///

@@ -27,6 +27,7 @@ use crate::task::frame::Seer;
 use crate::task::named::{
     EvalOptions, Evaluating, Format, NamedTask, PredictOptions, Report, Settings, TOP,
 };
+use crate::task::replayed::Replayed;
 use crate::task::{Evaluation, batches};
 
 impl NamedTask for Classification {
@@ -95,11 +96,14 @@ impl NamedTask for Classification {
     fn predictor(
         trained: TrainedClassifier,
         options: &PredictOptions,
-    ) -> Result<impl Fn(&[PathBuf]) -> Result<Vec<Result<Answer, String>>, Error>, Error> {
+    ) -> Result<impl FnMut(&[PathBuf]) -> Result<Vec<Result<Answer, String>>, Error>, Error> {
         let top = options.top.unwrap_or(TOP);
         let with_thumbnails = options.format()? == Some(Format::Html);
+        let model = trained.model.clone();
+        let mut passes = Replayed::new(move |images| model.forward(images));
         Ok(move |paths: &[PathBuf]| {
-            let seen = trained.answers(paths, top.max(IN_TABLE))?;
+            let logits_of = |images| passes.run(images);
+            let seen = trained.answers(paths, top.max(IN_TABLE), logits_of)?;
             let answer = |(path, seen): (&PathBuf, Answered)| {
                 let (pixels, guesses) = match seen {
                     Ok(seen) => seen,

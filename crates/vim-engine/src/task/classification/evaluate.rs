@@ -9,6 +9,7 @@ use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
 
 use crate::error::Error;
+use crate::task::replayed::Replayed;
 use crate::task::{Evaluation, batches, share};
 
 /// Share of images whose class has the largest logit.
@@ -48,6 +49,7 @@ pub fn evaluate(
             Ok((pixels, labels, count, unread))
         }))
     };
+    let mut passes = Replayed::new(|images| model.forward(images));
     let mut next = upload();
     while let Some(batch) = next {
         comm.beat();
@@ -55,7 +57,7 @@ pub fn evaluate(
             break;
         }
         let (pixels, labels, count, unread) = batch?;
-        let logits = model.forward(pixels)?;
+        let logits = passes.run(pixels)?;
         // Prefetch while the device computes, as in training.
         next = upload();
         let logits: Vec<f32> = logits.into_data().iter().collect();

@@ -4,9 +4,6 @@ use std::fmt;
 
 use burn::tensor::Tensor;
 use serde::Serialize;
-use vim_model::Vim;
-
-use crate::error::Error;
 
 /// The likeliest classes of an image, the likeliest first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -46,14 +43,8 @@ impl fmt::Display for Guesses {
     }
 }
 
-/// The `top` likeliest classes of each of `images`, `[B, 3, H, W]`.
-pub(super) fn predict(
-    model: &Vim,
-    images: Tensor<4>,
-    names: &[String],
-    top: usize,
-) -> Result<Vec<Guesses>, Error> {
-    let logits = model.forward(images)?;
+/// The `top` likeliest classes by each row of `logits`, `[B, K]`.
+pub(super) fn guesses(logits: Tensor<2>, names: &[String], top: usize) -> Vec<Guesses> {
     let [_, classes] = logits.dims();
     let logits: Vec<f32> = logits.into_data().iter().collect();
     let guesses = logits.chunks_exact(classes).map(|row| {
@@ -65,7 +56,7 @@ pub(super) fn predict(
         };
         Guesses(largest(&probabilities, top).into_iter().map(guess).collect())
     });
-    Ok(guesses.collect())
+    guesses.collect()
 }
 
 /// Logits to probabilities.

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::{Device, Tensor};
 use vim_data::{Pixels, Statistics, read_whole_picture};
+use vim_kernels::KernelError;
 use vim_model::Vim;
 
-use super::predict::{Guesses, predict};
+use super::predict::{Guesses, guesses};
 use crate::config::Config;
 use crate::error::Error;
 use crate::task::frame::{Picture, Seer};
@@ -81,14 +82,20 @@ impl TrainedClassifier {
 
     /// The `top` likeliest classes of each of `images`, `[B, 3, H, W]` by [`Self::images`].
     pub fn guesses(&self, images: Tensor<4>, top: usize) -> Result<Vec<Guesses>, Error> {
-        predict(&self.model, images, &self.classes, top)
+        Ok(guesses(self.model.forward(images)?, &self.classes, top))
     }
 
-    /// What it makes of each of some image files, which it sees at once: `top` classes.
-    pub(super) fn answers(&self, paths: &[PathBuf], top: usize) -> Result<Vec<Answered>, Error> {
+    /// What it makes of each of some image files, which it sees at once by `logits_of`: `top`
+    /// classes.
+    pub(super) fn answers(
+        &self,
+        paths: &[PathBuf],
+        top: usize,
+        logits_of: impl FnOnce(Tensor<4>) -> Result<Tensor<2>, KernelError>,
+    ) -> Result<Vec<Answered>, Error> {
         let pictures = self.seer.read(paths);
         let guesses = match self.seer.upload(&pictures)? {
-            Some(images) => self.guesses(images, top)?,
+            Some(images) => guesses(logits_of(images)?, &self.classes, top),
             None => Vec::new(),
         };
         let mut guesses = guesses.into_iter();

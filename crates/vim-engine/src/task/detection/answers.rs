@@ -84,7 +84,7 @@ impl NamedTask for Detection {
     fn predictor(
         trained: TrainedDetector,
         options: &PredictOptions,
-    ) -> Result<impl Fn(&[PathBuf]) -> Result<Vec<Result<Answer, String>>, Error>, Error> {
+    ) -> Result<impl FnMut(&[PathBuf]) -> Result<Vec<Result<Answer, String>>, Error>, Error> {
         let PredictOptions { drawn, least, top, json, .. } = options;
         let (folder, top) = (drawn.clone(), top.unwrap_or(usize::MAX));
         let least_drawn = least.unwrap_or(SHOWN);

@@ -89,7 +89,7 @@ impl NamedTask for Segmentation {
     fn predictor(
         trained: TrainedSegmenter,
         options: &PredictOptions,
-    ) -> Result<impl Fn(&[PathBuf]) -> Result<Vec<Result<Answer, String>>, Error>, Error> {
+    ) -> Result<impl FnMut(&[PathBuf]) -> Result<Vec<Result<Answer, String>>, Error>, Error> {
         let viewer = Viewer { multi_scale: options.multi_scale, ..trained.viewer };
         let (outputs, top) = (Outputs::of(options), options.top.unwrap_or(TOP));
         if let Some(folder) = &outputs.maps {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Tensor;
 use serde_json::{Value, json};
+use vim_kernels::KernelError;
 use vim_model::{FeatureError, Vim};
 
 use super::images::{ModelOptions, Walk, images};
@@ -14,6 +15,7 @@ use crate::error::{Error, Failure, code};
 use crate::output::{OutputError, check_free, check_no_input, print, print_json};
 use crate::task::kinds::with_task;
 use crate::task::named::NamedTask;
+use crate::task::replayed::Replayed;
 use crate::task::trained::Subject;
 use crate::weights::heads::Heads as _;
 use labels::Labels;
@@ -90,10 +92,14 @@ fn write<T: NamedTask>(asked: &Features, subject: &Subject) -> Result<(), Error>
     let mut npz = Npz::new(output, layers.iter().map(name))?;
     let mut walk = Walk::new(paths.len(), true);
     let mut kept = Vec::new();
+    let mut passes = Replayed::new(|images| pooled(&model, images, &layers));
     for paths in paths.chunks(asked.model.batch.unwrap_or(T::PREDICTED_AT_A_TIME)) {
         let pictures = seer.read(paths);
         if let Some(images) = seer.upload(&pictures)? {
-            let features = features(&model, images, &layers, asked.maps)?;
+            let features = match asked.maps {
+                true => maps(&model, images, &layers)?,
+                false => split(passes.run(images)?, layers.len()),
+            };
             for (place, (shape, values)) in features.into_iter().enumerate() {
                 npz.append(place, &shape[1..], &values)?;
             }
@@ -165,24 +171,27 @@ fn blocks(model: &Vim, asked: &[i64]) -> Result<Vec<usize>, LayersError> {
 /// The shape of an array, and its values.
 type Array = (Vec<usize>, Vec<f32>);
 
-/// The features of each of `layers`, images first.
-fn features(
-    model: &Vim,
-    images: Tensor<4>,
-    layers: &[usize],
-    maps: bool,
-) -> Result<Vec<Array>, LayersError> {
-    fn numbers<const D: usize>(features: Vec<Tensor<D>>) -> Vec<Array> {
-        let each = |feature: Tensor<D>| {
-            let shape = feature.dims().to_vec();
-            (shape, feature.into_data().iter().collect())
-        };
-        features.into_iter().map(each).collect()
+/// The maps of each of `layers`, images first.
+fn maps(model: &Vim, images: Tensor<4>, layers: &[usize]) -> Result<Vec<Array>, LayersError> {
+    let maps = model.feature_maps(images, layers).map_err(LayersError::Features)?;
+    Ok(maps.into_iter().map(array).collect())
+}
+
+/// The pooled features of `layers`, which the model has, beside each other: `[B, layers · M]`.
+fn pooled(model: &Vim, images: Tensor<4>, layers: &[usize]) -> Result<Tensor<2>, KernelError> {
+    match model.pooled_features(images, layers) {
+        Ok(features) => Ok(Tensor::cat(features, 1)),
+        Err(FeatureError::Kernel(error)) => Err(error),
+        Err(error) => unreachable!("the layers were checked: {error}"),
     }
-    let found = if maps {
-        model.feature_maps(images, layers).map(numbers)
-    } else {
-        model.pooled_features(images, layers).map(numbers)
-    };
-    found.map_err(LayersError::Features)
+}
+
+/// Those of each of `layers` layers.
+fn split(features: Tensor<2>, layers: usize) -> Vec<Array> {
+    features.chunk(layers, 1).into_iter().map(array).collect()
+}
+
+fn array<const D: usize>(features: Tensor<D>) -> Array {
+    let shape = features.dims().to_vec();
+    (shape, features.into_data().iter().collect())
 }
