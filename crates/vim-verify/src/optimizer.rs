@@ -67,15 +67,11 @@ fn rows(count: usize, context: &Context, factor: f64) -> Result<Vec<Row>, Kernel
     let packing = FlatParams::of(&on_device(&weights));
     let pack = |all: &[Vec<f64>]| packing.pack(on_device(all));
     let square_norm = packing.sum_of_squares(&on_device(&gradients));
-    let [value, first, second] = packing.adamw(
-        on_device(&weights),
-        on_device(&gradients),
-        [pack(&means), pack(&squares)],
-        &steps,
-        square_norm.clone(),
-        rule,
-    );
-    let average = moving_average(pack(&averages), value.clone(), square_norm.clone(), decay);
+    let [value, first, second, average] =
+        [&weights, &means, &squares, &averages].map(|all| pack(all));
+    let updated = [&value, &first, &second];
+    packing.adamw(updated, on_device(&gradients), &steps, square_norm.clone(), rule);
+    moving_average(&average, value.clone(), square_norm.clone(), decay);
 
     let norm = gradients.iter().flatten().map(|g| g * g).sum::<f64>();
     let scale = (0.5 / (norm.sqrt() + 1e-6)).min(1.0);

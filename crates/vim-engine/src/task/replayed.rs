@@ -42,6 +42,7 @@ impl<F: Fn(Tensor<4>) -> Result<Tensor<2>, KernelError> + Clone> Replayed<F> {
 mod tests {
     use std::cell::Cell;
 
+    use burn::module::Module;
     use burn::tensor::{Device, DeviceKind};
 
     use super::*;
@@ -51,7 +52,7 @@ mod tests {
     fn replays_have_the_bits_of_launches_and_other_shapes_are_launched() {
         let device = Device::wgpu(DeviceKind::DefaultDevice);
         let (model, launched) = (small_on(&device, 0), Cell::new(0));
-        let model = burn::module::AutodiffModule::valid(&model);
+        let model = model.valid();
         let images = |batch: usize, seed: usize| {
             let numbers = (0..batch * 3 * 64).map(|i| ((i * (seed + 2)) as f32).sin());
             let numbers: Vec<f32> = numbers.collect();

@@ -120,7 +120,7 @@ pub fn drawn<const D: usize>(
         let numbers = Tensor::<D>::from_data(TensorData::new(make(seed), shape), device);
         TAPE.with_borrow_mut(|tape| {
             if let Some(tape) = tape {
-                let count = shape.iter().product();
+                let count: usize = shape.iter().product();
                 let numbers = in_own_buffer(&numbers.clone().inner().reshape([count]));
                 tape.all.push(Drawn { numbers, make: Box::new(make) });
             }
