@@ -382,7 +382,7 @@ impl<T: Task> Trainer<'_, T> {
         }
         self.guard.at(step);
         if let Some(why) = self.graph.take_failure() {
-            self.log.line(format!("steps are launched kernel by kernel: {why}"));
+            self.log.line(why);
         }
         if step == self.first_step + 1 {
             self.log.line(format!("first step after {:.1} s", elapsed.as_secs_f64()));

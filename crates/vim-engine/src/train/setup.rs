@@ -127,9 +127,8 @@ impl<'a, T: Task> Trainer<'a, T> {
             record,
             ..
         } = resolved;
-        let nccl = comm.library();
-        let environment =
-            Environment::of_this_process(chosen.with_hardware(), threads::count(), total_steps);
+        let (nccl, hardware) = (comm.library(), chosen.with_hardware());
+        let environment = Environment::of_this_process(hardware, threads::count(), total_steps);
         let environment = Environment { nccl: nccl.clone(), ..environment };
         record_start(run, log, &environment, task.class_names())?;
 
@@ -148,24 +147,19 @@ impl<'a, T: Task> Trainer<'a, T> {
         train.counters.device = kind;
 
         // 2. Files, and the first lines of the log.
-        let counters = &train.counters;
-        let (step, known) = (counters.step, &counters.metrics);
+        let (step, known) = (train.counters.step, &train.counters.metrics);
         let records = Recorder::open(run, log, &device, config.train.images(), (step, known))?;
         run.sync()?;
         log.line(format!("run {}", run.path().display()));
         say_machine(log, config, &chosen, nccl);
         say_task(log, config, &task, &train, (&device, init_lines))?;
-        log.line(format!("steps {total_steps}, {steps_per_epoch} an epoch"));
-        warn_of_warmup(log, config, &schedule);
+        let graph = StepGraph::of(config, task.objective(), &device, comm.size())?;
+        log.file_line(graph.described());
+        say_steps(log, config, &schedule, (total_steps, steps_per_epoch));
         if run.is_resumed() {
             log.line(format!("resumed at step {step}"));
         }
         guard.at(step);
-        let graph = StepGraph::of(config, task.objective(), &device, comm.size())?;
-        log.file_line(match graph.why_not() {
-            None => "a step is recorded once, and replayed as a graph".to_owned(),
-            Some(why) => format!("a step is no graph: {why}"),
-        });
         Ok(Self {
             config,
             task,
@@ -326,7 +320,9 @@ fn say_machine(log: &Log, config: &Config, chosen: &SelectedDevice, nccl: Option
     }
 }
 
-fn warn_of_warmup(log: &Log, config: &Config, schedule: &Schedule) {
+/// Says how many steps there are, `(in all, in an epoch)`.
+fn say_steps(log: &Log, config: &Config, schedule: &Schedule, (all, in_epoch): (u64, u64)) {
+    log.line(format!("steps {all}, {in_epoch} an epoch"));
     if !schedule.reaches_its_peak() {
         log.line(format!(
             "warning: optim.warmup = {} is as long as training or longer: optim.lr is never \

@@ -135,10 +135,17 @@ impl<I: Clone> StepGraph<I> {
         }
     }
 
-    /// Why the recording failed, once.
-    pub fn take_failure(&mut self) -> Option<&str> {
-        let is_news = mem::take(&mut self.is_news);
-        self.why_not().filter(|_| is_news)
+    /// Whether steps are recorded, in words.
+    pub fn described(&self) -> String {
+        match self.why_not() {
+            None => "steps are recorded once, and replayed as a graph".to_owned(),
+            Some(why) => format!("steps are launched kernel by kernel: {why}"),
+        }
+    }
+
+    /// Why the recording failed, once, in words.
+    pub fn take_failure(&mut self) -> Option<String> {
+        mem::take(&mut self.is_news).then(|| self.described())
     }
 
     /// Says that something else runs now, such as an evaluation: a warm-up begins anew, as it keeps
