@@ -67,7 +67,9 @@ pub trait Objective {
     /// How a recorded step holds its inputs, or why none can be recorded: [`Self::losses`] must
     /// launch the same for every batch, read nothing on the host, and upload what it draws by
     /// [`drawn`](vim_kernels::drawn) alone.
-    fn held(&self) -> Result<Held<Self::Inputs>, String>;
+    fn held(&self) -> Result<Held<Self::Inputs>, String> {
+        Err("the task says nothing of graphs".into())
+    }
 
     /// Names of the parts of a loss, which records of training show beside it.
     fn parts(&self) -> &'static [&'static str] {
