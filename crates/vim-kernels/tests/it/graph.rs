@@ -198,3 +198,25 @@ fn what_a_failed_recording_changes_in_place_is_as_before() {
         assert_eq!(values(state), numbers(12, 0.4), "{device:?}");
     }
 }
+
+/// A recorded run that asks for more memory than those before it left.
+#[test]
+fn a_run_that_finds_no_room_is_launched_as_before() {
+    for device in gpus() {
+        let forward = layers(&device);
+        let big = |step| {
+            let numbers = tensor(&numbers(2000 * 700 * 12, step), [2000, 700, 12], &device);
+            (forward)(numbers)
+        };
+        let small = |step| (forward)(input(step, &device));
+        let warm_up = WarmUp::begin(&device).unwrap();
+        let before = values(small(0.1).unwrap());
+        let held = in_own_buffer(&input(0.1, &device));
+        let recorded = warm_up.record(&[], || (forward)(held.clone()).and_then(|_| big(0.1)));
+        println!("{device:?} {:?}", recorded.as_ref().map(|_| ()).map_err(ToString::to_string));
+        drop(recorded);
+        assert_eq!(values(small(0.1).unwrap()), before);
+        assert_eq!(values((forward)(held).unwrap()), before);
+        assert_eq!(values(big(0.1).unwrap()).len(), 2000 * 700 * 5);
+    }
+}

@@ -57,6 +57,9 @@ struct Before<I> {
     /// By the configuration.
     is_asked_for: bool,
     failed: usize,
+    /// Where inputs are from the first step on, so that the steps before the recorded one use as
+    /// much memory.
+    inputs: Vec<I>,
     warm_up: Stage,
 }
 
@@ -119,7 +122,8 @@ impl<I: Clone> StepGraph<I> {
             (Ok(held), _) => {
                 let is_asked_for = choice == GraphChoice::On;
                 let (device, warm_up) = (device.clone(), Stage::None);
-                let before = Before { held, device, is_asked_for, failed: 0, warm_up };
+                let (failed, inputs) = (0, Vec::new());
+                let before = Before { held, device, is_asked_for, failed, inputs, warm_up };
                 Ok(Self { state: State::Before(before), replays: 0, is_news: false })
             }
             (Err(why), GraphChoice::On) => Err(refused(&why)),
@@ -175,6 +179,14 @@ impl<I: Clone> StepGraph<I> {
             }
             State::Before(before) => before,
         };
+        let Held { hold, overwrite } = before.held;
+        if before.inputs.is_empty() {
+            before.inputs = shards.iter().map(hold).collect();
+        }
+        for (held, by) in before.inputs.iter().zip(shards) {
+            overwrite(held, by)?;
+        }
+        let shards = before.inputs.clone();
         match mem::replace(&mut before.warm_up, Stage::None) {
             Stage::None => match WarmUp::begin(&before.device) {
                 Ok(warm_up) => {
@@ -192,13 +204,12 @@ impl<I: Clone> StepGraph<I> {
                 sums
             }
             Stage::Two(warm_up, mut draws) => {
-                let Held { hold, overwrite } = before.held;
-                let inputs: Vec<I> = shards.iter().map(hold).collect();
-                let own = inputs.clone();
+                let own = shards.clone();
                 let recorded =
                     warm_up.record(&changed(), || draws.read(|| pass(own)).map_err(Failed::Pass));
                 match recorded {
                     Ok((launches, sums)) => {
+                        let inputs = shards;
                         let recorded = Recorded { launches, overwrite, inputs, draws, sums };
                         let sums = recorded.replay(seed);
                         self.state = State::Recorded(recorded);
