@@ -99,6 +99,14 @@ impl<I: Clone> StepGraph<I> {
         Self { state: State::Off(why.into()), replays: 0, is_news: false }
     }
 
+    /// A graph on `device`, of inputs that are `held` so, which is an error to fail if it
+    /// `is_asked_for`.
+    pub(super) fn on(device: &Device, held: Held<I>, is_asked_for: bool) -> Self {
+        let (device, failed, inputs, warm_up) = (device.clone(), 0, Vec::new(), Stage::None);
+        let before = Before { held, device, is_asked_for, failed, inputs, warm_up };
+        Self { state: State::Before(before), replays: 0, is_news: false }
+    }
+
     /// A graph of `objective`'s steps on `device`, unless `config` or what its steps do is
     /// against it.
     ///
@@ -119,13 +127,7 @@ impl<I: Clone> StepGraph<I> {
                 .map_or_else(|| objective.held(), |why| Err(why.to_owned())),
         };
         match (held, choice) {
-            (Ok(held), _) => {
-                let is_asked_for = choice == GraphChoice::On;
-                let (device, warm_up) = (device.clone(), Stage::None);
-                let (failed, inputs) = (0, Vec::new());
-                let before = Before { held, device, is_asked_for, failed, inputs, warm_up };
-                Ok(Self { state: State::Before(before), replays: 0, is_news: false })
-            }
+            (Ok(held), _) => Ok(Self::on(device, held, choice == GraphChoice::On)),
             (Err(why), GraphChoice::On) => Err(refused(&why)),
             (Err(why), _) => Ok(Self::off(why)),
         }

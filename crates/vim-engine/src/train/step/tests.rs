@@ -435,4 +435,53 @@ mod on_a_gpu {
             assert!(launched == replayed, "{shards} shards, {accumulate} parts");
         }
     }
+
+    /// A recording that asks for more memory than the steps before it, `first` or last.
+    fn after_a_failed_recording(first: bool) -> (Vec<f32>, Vec<f32>) {
+        let device = Device::wgpu(DeviceKind::DefaultDevice).autodiff();
+        let mut config = Config::default();
+        config.devices.graph = GraphChoice::Auto;
+        let model = model(&device);
+        let classifier = Classifier::new(&config, model.config().clone()).unwrap();
+        let state = TrainState::new(&classifier, &config, model);
+        let held = classifier.held().unwrap();
+        let mut graph = StepGraph::on(&device, held, false);
+        let inputs = || {
+            let numbers: Vec<f32> = (0..4 * 3 * 64).map(|i| (i as f32).sin()).collect();
+            let images = Tensor::from_data(TensorData::new(numbers, [4, 3, 8, 8]), &device);
+            let targets = Targets::new(Tensor::from_ints([0, 1, 2, 3], &device), None);
+            vec![Labelled { images, targets }]
+        };
+        let comm = Comm::single();
+        let mut calls = 0;
+        let mut results = (0..4).map(|_| {
+            let sums = graph.run(inputs(), 3, Vec::new, &mut |shards| {
+                calls += 1;
+                let large = || {
+                    let large = Tensor::<1>::zeros([40_000_000], &device) + 1.0;
+                    assert_eq!(large.dims(), [40_000_000]);
+                };
+                if calls == 3 && first {
+                    large();
+                }
+                let with = (&comm, Requests::default());
+                let sums = state.sums(&classifier, shards, 3, with, &mut None, &mut |_| Ok(()));
+                if calls == 3 && !first {
+                    large();
+                }
+                sums
+            });
+            sums.unwrap().tensors.into_iter().flat_map(floats).map(|x| x as f32).collect()
+        });
+        let (launched, again) = (results.next().unwrap(), results.nth(1).unwrap());
+        (launched, again)
+    }
+
+    #[test]
+    fn a_recording_that_fails_is_launched_instead() {
+        for first in [true, false] {
+            let (launched, again) = after_a_failed_recording(first);
+            assert!(launched == again, "{first}");
+        }
+    }
 }
