@@ -25,7 +25,8 @@ impl<F: Fn(Tensor<4>) -> Result<Tensor<2>, KernelError> + Clone> Replayed<F> {
         if let Some(graph) = self.graph.as_ref().filter(|graph| graph.takes(&images)) {
             return graph.replay(images);
         }
-        if self.launched == LAUNCHED && supports_multi_tensor(&images.device()) {
+        let is_due = self.launched == LAUNCHED && self.graph.is_none();
+        if is_due && supports_multi_tensor(&images.device()) {
             match Graph::capture(images.clone(), self.forward.clone()) {
                 Ok(graph) => return self.graph.insert(graph).replay(images),
                 // As it was.

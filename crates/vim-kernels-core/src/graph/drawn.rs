@@ -108,23 +108,26 @@ pub fn drawn<const D: usize>(
     device: &Device,
     make: impl Fn(u64) -> Vec<f32> + 'static,
 ) -> Tensor<D> {
+    let upload = |numbers| Tensor::<D>::from_data(TensorData::new(numbers, shape), device);
+    let is_taped = TAPE.with_borrow(Option::is_some);
+    if !is_taped {
+        return upload(make(seed));
+    }
     let held = TAPE.with_borrow_mut(|tape| {
-        let Tape { all, next } = tape.as_mut()?;
-        let at = next.as_mut()?;
-        let Drawn { numbers, .. } = all.get(*at).expect("a pass draws as the one before");
-        *at += 1;
-        let numbers = numbers.clone().reshape(shape);
-        Some(if device.is_autodiff() { numbers.autodiff() } else { numbers })
-    });
-    held.unwrap_or_else(|| {
-        let numbers = Tensor::<D>::from_data(TensorData::new(make(seed), shape), device);
-        TAPE.with_borrow_mut(|tape| {
-            if let Some(tape) = tape {
-                let count: usize = shape.iter().product();
-                let numbers = in_own_buffer(&numbers.clone().inner().reshape([count]));
-                tape.all.push(Drawn { numbers, make: Box::new(make) });
+        let Tape { all, next } = tape.as_mut().expect("invariant: it is there");
+        match next {
+            Some(at) => *at += 1,
+            // Read where they are held now, too: a kernel's arguments are as in the recorded pass.
+            None => {
+                let numbers = upload(make(seed)).reshape([shape.iter().product::<usize>()]);
+                let numbers = in_own_buffer(&numbers.inner());
+                all.push(Drawn { numbers, make: Box::new(make) });
             }
-        });
-        numbers
-    })
+        }
+        let at = next.unwrap_or(all.len()) - 1;
+        let Drawn { numbers, .. } = all.get(at).expect("a pass draws as the one before");
+        numbers.clone()
+    });
+    let held = if device.is_autodiff() { held.autodiff() } else { held };
+    held.reshape(shape)
 }
