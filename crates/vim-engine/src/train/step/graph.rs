@@ -257,7 +257,7 @@ fn may_record(config: &Config, device: &Device, ranks: usize) -> Option<&'static
     } else if ranks > 1 {
         Some("several ranks exchange gradients within it")
     } else if !kernels() {
-        Some("model.ssm.scan = \"reference\" notes its largest argument on the host")
+        Some("ssm.scan = \"reference\" notes its largest argument on the host")
     } else if model.class_token == ClassToken::Random {
         Some("model.class_token = \"random\" changes what is launched")
     } else if model.flip_ratio > 0.0 {
