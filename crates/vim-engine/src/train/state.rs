@@ -95,7 +95,8 @@ impl<M: Module> TrainState<M> {
         [Weights::Model].into_iter().chain(ema).collect()
     }
 
-    /// The model with the weights of `kind`, for evaluation.
+    /// The model with the weights of `kind`, for an evaluation: on a GPU the next step changes them
+    /// where they are.
     pub fn weights(&self, kind: Weights) -> M {
         match (kind, &self.ema) {
             (Weights::Ema, Some(ema)) => ema.model(self.model()),

@@ -104,13 +104,7 @@ impl<F, const I: usize, const O: usize> Graph<F, I, O> {
     /// [`KernelError::NoGraph`] if it is on another device or its gradients are tracked, or if the
     /// device refuses the launch.
     pub fn replay(&self, input: Tensor<I>) -> Result<Tensor<O>, KernelError> {
-        let (dims, dtype) = self.input;
-        let expected = format!("{dims:?}, as recorded");
-        expect(OPERATION, "input", &input.dims(), input.dims() == dims, expected)?;
-        if input.dtype() != dtype {
-            let got = format!("{:?} where {dtype:?} was recorded", input.dtype());
-            return Err(KernelError::Dtype { operation: OPERATION, tensor: "input", got });
-        }
+        fits(self.input, shape_of(&input))?;
         let device = input.device();
         if device != *self.recorded.device() {
             return Err(no_graph(&device, "the graph was recorded on another device"));
@@ -195,9 +189,9 @@ impl Launches {
 ///
 /// # Errors
 ///
-/// [`KernelError::Shape`] if the shapes differ.
+/// [`KernelError::Shape`] if the shapes differ, [`KernelError::Dtype`] if the types do.
 pub fn overwrite<const D: usize>(to: &Tensor<D>, by: Tensor<D>) -> Result<(), KernelError> {
-    fits(to.dims(), by.dims())?;
+    fits((to.dims(), to.dtype()), (by.dims(), by.dtype()))?;
     on_cubecl::overwrite(to.clone().inner(), by.inner());
     Ok(())
 }
@@ -211,7 +205,7 @@ pub fn overwrite_int<const D: usize>(
     to: &Tensor<D, Int>,
     by: Tensor<D, Int>,
 ) -> Result<(), KernelError> {
-    fits(to.dims(), by.dims())?;
+    fits((to.dims(), to.dtype()), (by.dims(), by.dtype()))?;
     on_cubecl::overwrite_int(to.clone().inner(), by.inner());
     Ok(())
 }
@@ -231,8 +225,17 @@ pub fn in_own_buffer_int<const D: usize>(tensor: &Tensor<D, Int>) -> Tensor<D, I
     if tensor.device().is_autodiff() { copy.autodiff() } else { copy }
 }
 
-fn fits<const D: usize>(to: [usize; D], by: [usize; D]) -> Result<(), KernelError> {
-    expect(OPERATION, "an input", &by, by == to, format!("{to:?}, as recorded"))
+/// Checks that an input has the shape and type of the recorded one.
+fn fits<const D: usize>(
+    (to, dtype): ShapeAndType<D>,
+    (by, got): ShapeAndType<D>,
+) -> Result<(), KernelError> {
+    expect(OPERATION, "input", &by, by == to, format!("{to:?}, as recorded"))?;
+    if got == dtype {
+        return Ok(());
+    }
+    let got = format!("{got:?} where {dtype:?} was recorded");
+    Err(KernelError::Dtype { operation: OPERATION, tensor: "input", got })
 }
 
 /// The error that nothing is recorded on `device`.

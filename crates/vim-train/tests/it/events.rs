@@ -220,6 +220,7 @@ fn timings_tell_the_wait_and_the_memory() {
     for record in &records {
         let elapsed = record["elapsed_s"].as_f64().unwrap();
         let waited = record["data_wait_s"].as_f64().unwrap();
+        assert_eq!(record["graph_replays"], 0, "the CPU has no graphs: {record}");
         assert!(waited >= 0.0 && waited <= elapsed - before + 1e-3, "{record}");
         before = elapsed;
         if cfg!(target_os = "linux") {

@@ -44,14 +44,21 @@ impl Targets {
         Self { labels: in_own_buffer_int(&self.labels), mixed }
     }
 
-    /// Writes others where these are: mixed ones, if these are.
+    /// Writes others where these are.
+    ///
+    /// # Panics
+    ///
+    /// If one is mixed and the other is not: all batches of a recipe are or none.
     pub(super) fn overwrite(&self, by: Self) -> Result<(), KernelError> {
         overwrite_int(&self.labels, by.labels)?;
-        if let (Some(held), Some(by)) = (&self.mixed, by.mixed) {
-            overwrite_int(&held.partners, by.partners)?;
-            overwrite(&held.shares, by.shares)?;
+        match (&self.mixed, by.mixed) {
+            (None, None) => Ok(()),
+            (Some(held), Some(by)) => {
+                overwrite_int(&held.partners, by.partners)?;
+                overwrite(&held.shares, by.shares)
+            }
+            (_, by) => panic!("invariant: all batches are mixed or none: {}", by.is_some()),
         }
-        Ok(())
     }
 
     /// The targets of `len` images from `first` on; partners may be outside the range.

@@ -174,9 +174,7 @@ impl<I: Clone> StepGraph<I> {
             State::Off(_) => return pass(shards),
             State::Recorded(recorded) => {
                 self.replays += 1;
-                for (held, by) in recorded.inputs.iter().zip(shards) {
-                    (recorded.overwrite)(held, by)?;
-                }
+                write(&recorded.inputs, shards, recorded.overwrite)?;
                 return recorded.replay(seed);
             }
             State::Before(before) => before,
@@ -185,9 +183,7 @@ impl<I: Clone> StepGraph<I> {
         if before.inputs.is_empty() {
             before.inputs = shards.iter().map(hold).collect();
         }
-        for (held, by) in before.inputs.iter().zip(shards) {
-            overwrite(held, by)?;
-        }
+        write(&before.inputs, shards, overwrite)?;
         let shards = before.inputs.clone();
         match mem::replace(&mut before.warm_up, Stage::None) {
             Stage::None => match WarmUp::begin(&before.device) {
@@ -241,6 +237,19 @@ impl<I: Clone> StepGraph<I> {
         (self.state, self.is_news) = (State::Off(why), true);
         Ok(())
     }
+}
+
+/// Writes `shards` where `held` ones are.
+fn write<I>(
+    held: &[I],
+    shards: Vec<I>,
+    overwrite: fn(&I, I) -> Result<(), KernelError>,
+) -> Result<(), Error> {
+    if held.len() != shards.len() {
+        let (got, held) = (shards.len(), held.len());
+        return Err(Error::internal(format!("{got} shards where {held} were recorded")));
+    }
+    held.iter().zip(shards).try_for_each(|(held, by)| Ok(overwrite(held, by)?))
 }
 
 fn refused(why: &str) -> ConfigError {

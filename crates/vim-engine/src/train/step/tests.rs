@@ -474,6 +474,8 @@ mod on_a_gpu {
             sums.unwrap().tensors.into_iter().flat_map(floats).map(|x| x as f32).collect()
         });
         let (launched, again) = (results.next().unwrap(), results.nth(1).unwrap());
+        drop(results);
+        assert_eq!((graph.replays, graph.why_not()), (0, None), "nothing was recorded, yet");
         (launched, again)
     }
 
