@@ -61,3 +61,31 @@ impl SeriesStyle {
         format!(r#"<polygon class="dot" points="{}"/>"#, points.join(" "))
     }
 }
+
+/// Colours of 0 to 254, the largest number the brightest: Viridis, which the colour-blind can read
+/// and a grey printer keeps in order.
+///
+/// # Source
+/// Smith and van der Walt 2015, matplotlib's `viridis` at nine places, and lines between them.
+pub fn heat() -> Vec<[u8; 3]> {
+    const PLACES: [[u8; 3]; 9] = [
+        [68, 1, 84],
+        [71, 44, 122],
+        [59, 81, 139],
+        [44, 113, 142],
+        [33, 144, 141],
+        [39, 173, 129],
+        [92, 200, 99],
+        [170, 220, 50],
+        [253, 231, 37],
+    ];
+    let colour = |level: usize| {
+        let at = level as f64 / 254.0 * 8.0;
+        let from = (at as usize).min(7);
+        std::array::from_fn(|part| {
+            let [low, high] = [PLACES[from][part], PLACES[from + 1][part]].map(f64::from);
+            (low + (high - low) * (at - from as f64)).round() as u8
+        })
+    };
+    (0..255).map(colour).collect()
+}

@@ -225,7 +225,7 @@ impl Vim {
 
     /// Whether this pass sees the tokens reversed. In training it is drawn; in evaluation, which
     /// draws nothing, it is so if training (almost) always does.
-    fn flips(&self, draw: Option<Draw>) -> bool {
+    pub(crate) fn flips(&self, draw: Option<Draw>) -> bool {
         let ratio = self.config.flip_ratio;
         match draw {
             Some(Draw { seed, .. }) => {

@@ -14,6 +14,7 @@ use crate::config::{
     Bimamba, DtBInit, GateGradient, LayerScale, MixerConfig, ModelError, StateMatrix,
 };
 use crate::init::{Rule, Scope};
+use crate::record::{BlockRecorder, RecordedScan};
 
 impl MixerConfig {
     /// Builds the mixer. Its values are a function of `seed`.
@@ -54,6 +55,7 @@ impl MixerConfig {
             divide_out: self.divide_out(),
             precision: Precision::default(),
             recompute: false,
+            recorder: None,
         }
     }
 }
@@ -89,6 +91,9 @@ pub struct Mixer {
     /// Whether the backward pass computes the states of the scans again instead of keeping them.
     #[module(skip)]
     pub recompute: bool,
+    /// What keeps the scans.
+    #[module(skip)]
+    pub(crate) recorder: Option<BlockRecorder>,
 }
 
 impl Mixer {
@@ -142,11 +147,34 @@ impl Mixer {
             .expect("invariant: in_proj has 2D columns");
         let part = |weight| linear(input.clone(), weight, None, precision);
         let (x, z) = (part(x_weight)?, part(z_weight)?); // [B, L, D]
+        let scan = |of: &Direction, drive: Drive, z: Tensor<3>| {
+            let Some(BlockRecorder { recorder, block, flipped }) = &self.recorder else {
+                return of.scan(drive, z);
+            };
+            let y = of.scan(drive.clone(), z.clone())?;
+            let Drive { u, delta, b, c, d, delta_bias } = drive;
+            recorder.keep(RecordedScan {
+                block: *block,
+                flipped: *flipped,
+                options: of.scan_options,
+                u,
+                delta,
+                a: of.a_log.val().exp().neg(),
+                b,
+                c,
+                d,
+                delta_bias,
+                z,
+                y: y.clone(),
+            });
+            Ok(y)
+        };
 
         match (&self.backward, self.bimamba) {
             (Some(backward), Bimamba::V2) => {
-                let forward = self.forward.forward(x.clone(), z.clone(), precision)?;
-                Ok(forward + backward.forward(x, z, precision)?)
+                let drive = self.forward.drive(x.clone(), precision)?;
+                let forward = scan(&self.forward, drive, z.clone())?;
+                Ok(forward + scan(backward, backward.drive(x, precision)?, z)?)
             }
             (Some(backward), Bimamba::V1 | Bimamba::None) => {
                 let drive = self.forward.drive(x, precision)?;
@@ -155,9 +183,9 @@ impl Mixer {
                 } else {
                     z.clone()
                 };
-                Ok(self.forward.scan(drive.clone(), z)? + backward.scan(drive, gate)?)
+                Ok(scan(&self.forward, drive.clone(), z)? + scan(backward, drive, gate)?)
             }
-            (None, _) => self.forward.forward(x, z, precision),
+            (None, _) => scan(&self.forward, self.forward.drive(x, precision)?, z),
         }
     }
 
@@ -171,6 +199,7 @@ impl Mixer {
         self.backward.as_ref().is_some_and(alike)
             && self.bimamba == Bimamba::V2
             && self.forward.a_off.is_none()
+            && self.recorder.is_none()
             && first.choice != KernelChoice::Reference
             && has_fused_mixer(device)
     }

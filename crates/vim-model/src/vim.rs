@@ -12,6 +12,7 @@ use crate::config::{ClassToken, ModelError, Pool, Rope, VimConfig};
 use crate::embed::{PatchEmbed, Tokens};
 use crate::init::{Rule, Scope};
 use crate::mixer::Mixer;
+use crate::record::{BlockRecorder, Recorder};
 use crate::rng::Draw;
 use crate::rope::Rotation;
 
@@ -44,6 +45,9 @@ pub struct Vim {
     /// The configuration that the model was built from.
     #[module(skip)]
     pub(crate) config: VimConfig,
+    /// What keeps things on the way.
+    #[module(skip)]
+    pub(crate) recorder: Option<Recorder>,
 }
 
 impl VimConfig {
@@ -97,6 +101,7 @@ impl VimConfig {
             norm_f: self.norm().init_in(&scope.child("norm_f")),
             head: None,
             config: Self { num_classes: 0, ..self.clone() },
+            recorder: None,
         })
     }
 }
@@ -139,6 +144,30 @@ impl Vim {
     #[must_use]
     pub fn can_recompute(&self, device: &Device) -> bool {
         self.layers.iter().all(|block| block.mixer.is_fused(device))
+    }
+}
+
+impl Vim {
+    /// The same model, whose passes leave their scans in `recorder`. They run direction by
+    /// direction: no kernel computes both at once, which has no such tensors.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Method`] of a model whose A is full.
+    pub fn with_recorder(mut self, recorder: &Recorder) -> Result<Self, KernelError> {
+        let (flipped, pairs) = (self.flips(None), self.config().layer_pairs);
+        for (block, layer) in self.layers.iter_mut().enumerate() {
+            if layer.mixer.forward.a_off.is_some() {
+                let method = layer.mixer.forward.scan_options.method.into();
+                let operation = "hidden attention";
+                return Err(KernelError::Method { operation, method, what: "a full A" });
+            }
+            let flipped = flipped != (pairs && block % 2 == 1);
+            layer.mixer.recorder =
+                Some(BlockRecorder { recorder: recorder.clone(), block, flipped });
+        }
+        self.recorder = Some(recorder.clone());
+        Ok(self)
     }
 }
 
@@ -279,11 +308,17 @@ impl Vim {
         let mut stream = Stream { hidden: tokens.embedded.clone(), residual: None };
         let step = if self.config.layer_pairs { 2 } else { 1 };
         for (i, blocks) in blocks.chunks(step).enumerate() {
+            let place = i * step;
             if let Some(rotation) = &rotation {
                 stream = stream.rotated(rotation, self.config.rope)?;
             }
             let Stream { hidden, residual } = stream;
-            let place = i * step;
+            let recorder = self.recorder.as_ref();
+            let cut = recorder.and_then(|to| to.cut(place, &hidden, residual.as_ref()));
+            let (hidden, residual) = match cut {
+                Some(cut) => (cut, None),
+                None => (hidden, residual),
+            };
             stream = match blocks {
                 [first, second] => {
                     let (f, sum_f) =

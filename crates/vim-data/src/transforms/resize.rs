@@ -319,12 +319,18 @@ impl EvalTransform {
     /// # Panics
     /// If `source` or `size` has no pixels, or `into` is not of `size`.
     pub fn apply(&mut self, source: &Pixels, size: [usize; 2], into: &mut [u8]) {
-        let resized = self.resized([source.height, source.width], size);
+        let (resized, window) = self.placed([source.height, source.width], size);
+        self.resizer.resize_window(source, source.region(), resized, window, into);
+    }
+
+    /// The size that an image of size `source` is resized to, and the part of it that is cut out
+    /// for `size`.
+    pub fn placed(&self, source: [usize; 2], size: [usize; 2]) -> ([usize; 2], Region) {
+        let resized = self.resized(source, size);
         // Rounds half to even, as Python's `round`.
         let corner = |axis: usize| ((resized[axis] - size[axis]) as f64 / 2.0).round_ties_even();
         let (top, left) = (corner(0) as usize, corner(1) as usize);
-        let window = Region { top, left, height: size[0], width: size[1] };
-        self.resizer.resize_window(source, source.region(), resized, window, into);
+        (resized, Region { top, left, height: size[0], width: size[1] })
     }
 
     /// The size that covers `size / crop` in both directions and keeps the proportions of `source`;

@@ -104,6 +104,25 @@ impl Detector {
         Ok(EvaluationPass { proposals, detections })
     }
 
+    /// A logit of each class for a box in pixels of the image, `[K]`: the mean over the stages of
+    /// the cascade, each of which reads that box. `feature` is of one image.
+    ///
+    /// # Errors
+    ///
+    /// As [`Detector::detect`].
+    pub fn classes_of_box(
+        &self,
+        feature: &Tensor<4>,
+        edges: Edges,
+    ) -> Result<Tensor<1>, DenseError> {
+        let (maps, mut logits) = (self.maps(feature)?, Vec::new());
+        for head in &self.box_heads {
+            let x = self.of_boxes(&maps, [&[edges][..]], BOX_BINS)?;
+            logits.push(head.forward(x, self.precision())?.logits.narrow(1, 0, self.num_classes()));
+        }
+        Ok(Tensor::cat(logits, 0).mean_dim(0).squeeze_dim(0))
+    }
+
     /// The cascade: classes by the mean over its stages, boxes by the last one.
     fn of_proposals(
         &self,

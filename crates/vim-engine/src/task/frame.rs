@@ -6,7 +6,8 @@ use burn::tensor::{Device, Tensor};
 use rayon::prelude::*;
 use vim_data::dense_ops::padding;
 use vim_data::{
-    Batch, EVAL_CROP, EvalTransform, Exif, PictureError, Pixels, Statistics, read_whole_picture,
+    Batch, EVAL_CROP, EvalTransform, Exif, PictureError, Pixels, Region, Statistics,
+    read_whole_picture,
 };
 use vim_model::ImageSize;
 
@@ -58,6 +59,11 @@ impl Seer {
         seen
     }
 
+    /// The size that an image of size `stored` is resized to, and the part of it that is seen.
+    pub(crate) fn placed(&self, stored: [usize; 2]) -> ([usize; 2], Region) {
+        EvalTransform::new(self.crop).placed(stored, self.size)
+    }
+
     /// Those that could be read, normalized, `[B, 3, H, W]`; `None` if there are none.
     pub(crate) fn upload(&self, pictures: &[Picture]) -> Result<Option<Tensor<4>>, Error> {
         let good: Vec<&[u8]> = pictures.iter().flatten().map(Vec::as_slice).collect();
@@ -75,7 +81,7 @@ impl Seer {
 /// # Shapes
 ///
 /// - result: `[B, 3, height, width]`
-pub(super) fn framed(
+pub(crate) fn framed(
     images: &[Pixels],
     frame: [usize; 2],
     statistics: Statistics,

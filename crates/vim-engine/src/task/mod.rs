@@ -7,6 +7,7 @@ pub mod classification;
 mod dense;
 pub mod detection;
 pub mod drawing;
+pub mod explained;
 pub(crate) mod frame;
 mod init;
 pub mod kinds;

@@ -10,6 +10,7 @@ use vim_data::{Annotation, Batch, Batches, DataError, LoaderConfig, Split, Split
 use vim_model::Vim;
 use vim_run::signals::StopRequest;
 
+use super::explained::Explained;
 use super::frame::Seer;
 use super::without_data::WithoutData;
 use super::{Model, Task};
@@ -29,7 +30,7 @@ pub(crate) trait NamedTask:
     /// What `eval` says of a split.
     type Report: Report;
     /// A model with all that it takes to answer about images.
-    type Trained;
+    type Trained: Explained;
     /// What `predict` says of an image: as JSON for scripts, by `Display` for people.
     type Answer: Serialize + Display;
 

@@ -5,6 +5,7 @@ pub mod coco;
 pub mod convert;
 pub mod doctor;
 pub mod evaluate;
+pub mod explain;
 pub mod features;
 pub mod images;
 pub mod loader;

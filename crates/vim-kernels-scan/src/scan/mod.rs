@@ -1,6 +1,7 @@
 //! The selective scan on tensors: arguments, shape checks, and which implementation runs.
 
 mod arguments;
+mod attention;
 mod bidirectional;
 mod complex;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]

@@ -270,7 +270,7 @@ impl<T: Number> OracleScan<T> {
     }
 
     /// A of a state.
-    fn rate(&self, at: usize) -> T {
+    pub(crate) fn rate(&self, at: usize) -> T {
         self.a[at].at_least(f64::from(LEAST_RATE))
     }
 

@@ -20,6 +20,7 @@ mod naive;
 mod parameters;
 mod patch_embed;
 mod pos_embed;
+mod record;
 mod shapes;
 mod state;
 mod support;

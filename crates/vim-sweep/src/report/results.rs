@@ -174,7 +174,8 @@ impl Results {
 }
 
 impl Gallery {
-    fn section(&self) -> String {
+    /// The pictures as a section of a page; nothing where there are none and nothing is said.
+    pub fn section(&self) -> String {
         if self.pictures.is_empty() && self.note.is_empty() {
             return String::new();
         }

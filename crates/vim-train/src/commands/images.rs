@@ -1,4 +1,4 @@
-//! What `predict` and `features` share: the flags of a model by its weights.
+//! What `predict`, `features` and `explain` share: the flags of a model by its weights.
 
 use std::path::PathBuf;
 
@@ -15,6 +15,16 @@ pub(crate) struct ModelArgs {
     /// checkpoint's folder; with --config also `best` and `last` of its run.
     #[arg(long, value_name = "RUN|PATH")]
     checkpoint: PathBuf,
+    #[command(flatten)]
+    settings: SettingsArgs,
+    /// Images at a time. Left out: 32; with segmentation, whose images differ in size, one.
+    #[arg(long, value_name = "N", value_parser = count)]
+    batch: Option<usize>,
+}
+
+/// What is said of a model beside its weights.
+#[derive(Debug, Args)]
+pub(crate) struct SettingsArgs {
     /// Configuration of the model, the normalisation and the device.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -22,9 +32,6 @@ pub(crate) struct ModelArgs {
     overrides: Overrides,
     #[command(flatten)]
     device: DeviceArg,
-    /// Images at a time. Left out: 32; with segmentation, whose images differ in size, one.
-    #[arg(long, value_name = "N", value_parser = count)]
-    batch: Option<usize>,
     #[command(flatten)]
     take: TakeArgs,
 }
@@ -32,12 +39,19 @@ pub(crate) struct ModelArgs {
 impl ModelArgs {
     /// As the commands take it.
     pub(super) fn options(&self) -> ModelOptions {
+        self.settings.options(self.checkpoint.clone(), self.batch)
+    }
+}
+
+impl SettingsArgs {
+    /// As the commands take it, of the weights at `checkpoint`.
+    pub(super) fn options(&self, checkpoint: PathBuf, batch: Option<usize>) -> ModelOptions {
         ModelOptions {
-            checkpoint: self.checkpoint.clone(),
+            checkpoint,
             config: self.config.clone(),
             sets: self.overrides.set.clone(),
             device: self.device.device.clone(),
-            batch: self.batch,
+            batch,
             take: self.take.take(),
         }
     }

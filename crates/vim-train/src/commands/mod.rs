@@ -6,6 +6,7 @@ mod config;
 mod data;
 mod doctor;
 mod eval;
+mod explain;
 mod export;
 mod features;
 mod flops;
@@ -42,6 +43,7 @@ pub(crate) enum Command {
     #[command(alias = "infer")]
     Predict(predict::PredictArgs),
     Features(features::FeaturesArgs),
+    Explain(explain::ExplainArgs),
     Import(import::ImportArgs),
     Export(export::ExportArgs),
     Config(config::ConfigArgs),
@@ -80,6 +82,7 @@ impl Command {
             Self::Eval(args) => eval::run(args),
             Self::Predict(args) => predict::run(args),
             Self::Features(args) => features::run(args),
+            Self::Explain(args) => explain::run(args),
             Self::Import(args) => import::run(args),
             Self::Export(args) => export::run(args),
             Self::Config(args) => config::run(args),

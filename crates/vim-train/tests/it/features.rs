@@ -43,7 +43,7 @@ fn features(bench: &Bench, images: &Path, more: &[&str]) -> Output {
 }
 
 /// The file's array `name`: its shape and its values.
-fn array<T: Deserialize>(path: &Path, name: &str) -> (Vec<u64>, Vec<T>) {
+pub(crate) fn array<T: Deserialize>(path: &Path, name: &str) -> (Vec<u64>, Vec<T>) {
     let mut file = ZipArchive::new(File::open(path).unwrap()).unwrap();
     let entry = file.by_name(&format!("{name}.npy"));
     let array = NpyFile::new(entry.unwrap_or_else(|why| panic!("{name}: {why}"))).unwrap();

@@ -19,6 +19,7 @@ mod doctor;
 mod eval;
 mod eval_coco;
 mod events;
+mod explain;
 mod exports;
 mod fatal;
 mod features;

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{Device, Tensor};
-use vim_data::{Pixels, Statistics, read_whole_picture};
+use vim_data::{Exif, Pixels, Statistics, read_whole_picture};
 use vim_kernels::KernelError;
 use vim_model::Vim;
 
 use super::predict::{Guesses, guesses};
 use crate::config::Config;
 use crate::error::Error;
+use crate::task::explained::{Aim, Answer, Explained, View, refuse};
 use crate::task::frame::{Picture, Seer};
 
 /// The pixels of an image as the model sees them, `[height, width, 3]`, and its likeliest classes;
@@ -109,5 +110,44 @@ impl TrainedClassifier {
             Ok(Ok((Pixels { height, width, data }, guesses)))
         };
         pictures.into_iter().map(answer).collect()
+    }
+}
+
+impl Explained for TrainedClassifier {
+    fn backbone(&self) -> &Vim {
+        &self.model
+    }
+
+    fn backbone_mut(&mut self) -> &mut Vim {
+        &mut self.model
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.seer.statistics
+    }
+
+    fn exif(&self) -> Exif {
+        self.seer.exif
+    }
+
+    fn view(&self, image: &Pixels, aim: Aim) -> Result<View, Error> {
+        if matches!(aim, Aim::Box(_)) {
+            let instead =
+                "a class is of the whole image; --pixel names the patch whose rows are drawn";
+            return Err(refuse("--box", "classification", instead));
+        }
+        let stored = [image.height, image.width];
+        let ([height, width], (resized, window)) = (self.seer.size, self.seer.placed(stored));
+        let pixels = Pixels { height, width, data: self.seer.see(image) };
+        Ok(View::new(pixels, stored, resized, window))
+    }
+
+    fn answer(&self, images: Tensor<4>, view: &View, aim: Aim) -> Result<Answer, Error> {
+        let scores = self.model.forward(images)?.squeeze_dim(0);
+        Ok(Answer { scores, place: view.place(aim)? })
     }
 }

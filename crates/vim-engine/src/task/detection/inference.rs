@@ -63,7 +63,7 @@ impl Viewer {
 }
 
 /// `image` with a longer side of `side` pixels.
-fn resized(image: &Pixels, side: usize) -> Pixels {
+pub(super) fn resized(image: &Pixels, side: usize) -> Pixels {
     let [height, width] = fitted([image.height, image.width], side);
     let mut data = vec![0; 3 * height * width];
     Resizer::new().resize(image, image.region(), [height, width], &mut data);

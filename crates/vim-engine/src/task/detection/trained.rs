@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
-use burn::tensor::Device;
-use vim_data::{Exif, Pixels, read_whole_picture};
+use burn::tensor::{Device, Tensor};
+use vim_data::{Exif, Pixels, Statistics, read_whole_picture};
 use vim_dense::detection::Detector;
+use vim_model::Vim;
 
-use super::inference::{Seen, Viewer};
+use super::inference::{Seen, Viewer, resized};
 use super::objective::FoundObject;
 use crate::error::Error;
+use crate::task::explained::{Aim, Answer, Explained, View, refuse};
 use crate::task::named::Settings;
 
 /// A trained detector: its model, its classes, and how it is shown images.
@@ -61,5 +63,56 @@ impl TrainedDetector {
             FoundObject::new(class, &self.classes, score, corners, seen.area(at))
         };
         chosen.map(object).collect()
+    }
+}
+
+impl Explained for TrainedDetector {
+    fn backbone(&self) -> &Vim {
+        &self.model.backbone
+    }
+
+    fn backbone_mut(&mut self) -> &mut Vim {
+        &mut self.model.backbone
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.viewer.statistics
+    }
+
+    fn exif(&self) -> Exif {
+        Exif::Apply
+    }
+
+    fn view(&self, image: &Pixels, aim: Aim) -> Result<View, Error> {
+        if matches!(aim, Aim::Pixel(_)) {
+            let instead = "a class is of a box: --box X0,Y0,X1,Y1";
+            return Err(refuse("--pixel", "detection", instead));
+        }
+        let own = self.backbone().config().image_size;
+        let pixels = resized(image, own.height.min(own.width));
+        let (size, window) = ([pixels.height, pixels.width], pixels.region());
+        Ok(View::new(pixels, [image.height, image.width], size, window))
+    }
+
+    /// Of the box that is named, else of the surest object's.
+    fn answer(&self, images: Tensor<4>, view: &View, aim: Aim) -> Result<Answer, Error> {
+        let size = [view.pixels.height, view.pixels.width];
+        let feature = self.model.feature(images, None)?;
+        let edges = match view.place(aim)? {
+            Some(edges) => edges.map(|at| at as f32),
+            None => {
+                let found = self.model.evaluation_pass(&feature, &[size])?.detections;
+                let first = found.first().and_then(|found| found.boxes.first());
+                *first.ok_or_else(|| {
+                    Error::data("the model finds no object: name a box by --box X0,Y0,X1,Y1")
+                })?
+            }
+        };
+        let scores = self.model.classes_of_box(&feature, edges)?;
+        Ok(Answer { scores, place: Some(edges.map(f64::from)) })
     }
 }

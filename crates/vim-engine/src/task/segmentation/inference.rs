@@ -66,7 +66,7 @@ impl Viewer {
     }
 
     /// The size that an image of size `stored` is shown at.
-    fn size(&self, model: &Segmenter, stored: [usize; 2]) -> [usize; 2] {
+    pub(super) fn size(&self, model: &Segmenter, stored: [usize; 2]) -> [usize; 2] {
         let own = model.backbone_config().image_size;
         match self.recipe.inference {
             Inference::Slide => rescaled(stored, self.recipe.scale),

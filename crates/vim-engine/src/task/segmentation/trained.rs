@@ -2,13 +2,16 @@
 
 use std::path::Path;
 
-use burn::tensor::Device;
-use vim_data::{Exif, Pixels, read_whole_picture};
+use burn::tensor::{Device, Tensor};
+use vim_data::dense_ops::bilinear;
+use vim_data::{Exif, Pixels, Region, Statistics, read_whole_picture};
 use vim_dense::Segmenter;
+use vim_model::Vim;
 
 use super::inference::Viewer;
 use super::objective::ClassShares;
 use crate::error::Error;
+use crate::task::explained::{Aim, Answer, Explained, View, refuse};
 use crate::task::named::Settings;
 
 /// A trained segmenter: its model, its classes, and how it is shown images.
@@ -71,5 +74,78 @@ impl TrainedSegmenter {
     /// The `top` classes that cover most of an image with these `labels`, the largest first.
     pub fn shares(&self, labels: &[u8], top: usize) -> ClassShares {
         ClassShares::of(labels.iter().map(|&label| usize::from(label)), &self.classes, top)
+    }
+}
+
+impl Explained for TrainedSegmenter {
+    fn backbone(&self) -> &Vim {
+        &self.model.backbone
+    }
+
+    fn backbone_mut(&mut self) -> &mut Vim {
+        &mut self.model.backbone
+    }
+
+    fn last_block(&self) -> usize {
+        let last = self.model.config().out_indices.iter().max();
+        last.copied().unwrap_or(self.model.backbone.layers.len() - 1)
+    }
+
+    fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    fn statistics(&self) -> Statistics {
+        self.viewer.statistics
+    }
+
+    fn exif(&self) -> Exif {
+        Exif::Apply
+    }
+
+    /// The window around the pixel, as others of the image are seen; of no pixel that in its
+    /// middle.
+    fn view(&self, image: &Pixels, aim: Aim) -> Result<View, Error> {
+        if matches!(aim, Aim::Box(_)) {
+            return Err(refuse("--box", "segmentation", "a class is of a pixel: --pixel X,Y"));
+        }
+        let stored = [image.height, image.width];
+        let checked = self.viewer.check(&self.model, image);
+        checked.map_err(|why| Error::data(format!("the image {why}")))?;
+        let resized = self.viewer.size(&self.model, stored);
+        let own = self.backbone().config().image_size;
+        let (height, width) = (own.height.min(resized[0]), own.width.min(resized[1]));
+        let [x, y] = pixel(aim, stored);
+        let corner = |at: usize, axis: usize, side: usize| {
+            let at = (at as f64 + 0.5) * resized[axis] as f64 / stored[axis] as f64;
+            ((at - side as f64 / 2.0).max(0.0) as usize).min(resized[axis] - side)
+        };
+        let (top, left) = (corner(y, 0, height), corner(x, 1, width));
+        let window = Region { top, left, height, width };
+        let mut pixels = Pixels::black(height, width);
+        bilinear(image, resized, window, &mut pixels.data);
+        Ok(View::new(pixels, stored, resized, window))
+    }
+
+    fn answer(&self, images: Tensor<4>, view: &View, aim: Aim) -> Result<Answer, Error> {
+        let [_, _, height, width] = images.dims();
+        let logits = self.model.forward(images)?; // [1, h, w, K]
+        let [_, rows, columns, classes] = logits.dims();
+        let place = view.place(Aim::Pixel(pixel(aim, view.stored)))?;
+        let [x, y, ..] = place.unwrap_or_default();
+        let cell = |at: f64, side: usize, cells: usize| {
+            ((at * cells as f64 / side as f64) as usize).min(cells - 1)
+        };
+        let (row, column) = (cell(y, height, rows), cell(x, width, columns));
+        let scores = logits.narrow(1, row, 1).narrow(2, column, 1).reshape([classes]);
+        Ok(Answer { scores, place })
+    }
+}
+
+/// The pixel that is aimed at, x and y, in an image of size `stored`.
+fn pixel(aim: Aim, [height, width]: [usize; 2]) -> [usize; 2] {
+    match aim {
+        Aim::Pixel(pixel) => pixel,
+        Aim::Image | Aim::Box(_) => [width / 2, height / 2],
     }
 }

@@ -1,7 +1,7 @@
 //! What a trained model makes of images, as arrays for NumPy.
 
 mod labels;
-mod npz;
+pub(super) mod npz;
 
 use std::path::{Path, PathBuf};
 
@@ -42,7 +42,7 @@ pub struct Features {
 
 /// Layers that have no features.
 #[derive(Debug, thiserror::Error)]
-enum LayersError {
+pub(super) enum LayersError {
     #[error("--layers {layer}: the model has {depth} blocks, 0 to {} or -{depth} to -1", depth - 1)]
     Range { layer: i64, depth: usize },
     #[error("--layers: block {0} is named twice")]
@@ -84,7 +84,8 @@ fn write<T: NamedTask>(asked: &Features, subject: &Subject) -> Result<(), Error>
             T::Heads::WHAT
         )));
     };
-    let layers = blocks(&model, &asked.layers)?;
+    let layers = blocks(model.layers.len(), &asked.layers)?;
+    model.check_blocks(&layers).map_err(LayersError::Features)?;
     let name = |layer: &usize| match layers.len() {
         1 => "features".to_owned(),
         _ => format!("layer_{layer}"),
@@ -150,9 +151,8 @@ fn check_extension(path: &Path) -> Result<(), Error> {
     Err(OutputError::Extension { path: path.to_owned(), expected: ".npz" }.into())
 }
 
-/// The numbers of the blocks that `asked` names, from the front or from the back.
-fn blocks(model: &Vim, asked: &[i64]) -> Result<Vec<usize>, LayersError> {
-    let depth = model.layers.len();
+/// The numbers of the blocks of `depth` that `asked` names, from the front or from the back.
+pub(super) fn blocks(depth: usize, asked: &[i64]) -> Result<Vec<usize>, LayersError> {
     let mut blocks = Vec::new();
     for &layer in asked {
         let from_front = if layer < 0 { layer.checked_add(depth as i64) } else { Some(layer) };
@@ -164,7 +164,6 @@ fn blocks(model: &Vim, asked: &[i64]) -> Result<Vec<usize>, LayersError> {
         }
         blocks.push(block);
     }
-    model.check_blocks(&blocks).map_err(LayersError::Features)?;
     Ok(blocks)
 }
 

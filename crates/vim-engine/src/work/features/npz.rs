@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use npyz::{DType, TypeStr, WriteOptions, WriterBuilder};
+use npyz::{DType, Serialize, TypeStr, WriteOptions, WriterBuilder};
 use vim_run::storage::{Disk, Storage as _, replace_with};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
@@ -92,6 +92,31 @@ impl Npz {
         replace_with(&Disk, &self.path, write).map_err(Error::io("write", &self.path))?;
         Ok(shapes)
     }
+}
+
+/// Numbers of an array.
+pub(in crate::work) enum Numbers {
+    Floats(Vec<f64>),
+    Integers(Vec<i64>),
+}
+
+/// Writes a file of these arrays, each with its name and shape, whole or not at all.
+pub(in crate::work) fn write_arrays(
+    path: &Path,
+    arrays: &[(&str, Vec<usize>, Numbers)],
+) -> Result<(), Error> {
+    let write = |at: &Path| {
+        let mut npz = ZipWriter::new(WholeFile::new(File::create(at)?));
+        for (name, shape, numbers) in arrays {
+            let shape: Vec<u64> = shape.iter().map(|&side| side as u64).collect();
+            match numbers {
+                Numbers::Floats(numbers) => write_array(&mut npz, name, "<f8", &shape, numbers)?,
+                Numbers::Integers(numbers) => write_array(&mut npz, name, "<i8", &shape, numbers)?,
+            }
+        }
+        npz.finish()?.end()
+    };
+    replace_with(&Disk, path, write).map_err(Error::io("write", path))
 }
 
 /// A file that keeps its first error for the end: an archive whose file fails says so on stderr by
@@ -187,12 +212,23 @@ fn write_numbers<W: Write + Seek>(
     numbers: &[i64],
 ) -> io::Result<Vec<u64>> {
     let shape = vec![numbers.len() as u64];
-    start(npz, name, 8 * shape[0])?;
-    let options = WriteOptions::new().dtype(dtype("<i8")?).shape(&shape);
+    write_array(npz, name, "<i8", &shape, numbers)?;
+    Ok(shape)
+}
+
+/// Numbers of eight bytes.
+fn write_array<W: Write + Seek, T: Serialize + Copy>(
+    npz: &mut ZipWriter<W>,
+    name: &str,
+    of: &str,
+    shape: &[u64],
+    numbers: &[T],
+) -> io::Result<()> {
+    start(npz, name, 8 * numbers.len() as u64)?;
+    let options = WriteOptions::new().dtype(dtype(of)?).shape(shape);
     let mut writer = options.writer(npz).begin_nd()?;
     writer.extend(numbers.iter().copied())?;
-    writer.finish()?;
-    Ok(shape)
+    writer.finish()
 }
 
 /// Texts of one width, as NumPy has them.
