@@ -152,7 +152,7 @@ methods() {
   done
 }
 
-recompute() { "$binary" bench phases "${tiny[@]}" --batch 512 --steps 20 --set train.recompute=true; }
+recompute() { "$binary" bench phases "${tiny[@]}" --batch 512 --steps 20 --set train.recompute=states; }
 
 precisions() {
   local jobs

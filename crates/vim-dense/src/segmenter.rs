@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, FloatDType, Tensor};
-use vim_kernels::{KernelError, Precision};
+use vim_kernels::{KernelError, Precision, Recompute};
 use vim_model::{Draw, ModelError, Scope, Vim, VimConfig};
 
 use crate::batch_norm::Statistics;
@@ -125,7 +125,7 @@ impl Segmenter {
     /// The same model; see [`Vim::with_recompute`]. The heads are never computed twice, so that
     /// running statistics move once a pass.
     #[must_use]
-    pub fn with_recompute(self, recompute: bool) -> Self {
+    pub fn with_recompute(self, recompute: Recompute) -> Self {
         Self { backbone: self.backbone.with_recompute(recompute), ..self }
     }
 

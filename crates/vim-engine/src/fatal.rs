@@ -238,10 +238,16 @@ fn end(thread: &str, place: Option<String>, text: &str) -> ! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::RecomputeChoice;
 
     #[test]
     fn a_panic_is_the_devices_fault_or_ours() {
-        let load = BatchFootprint { batch_size: 128, parts: 1, recompute: false, in_pairs: true };
+        let load = BatchFootprint {
+            batch_size: 128,
+            parts: 1,
+            recompute: RecomputeChoice::Auto,
+            in_pairs: true,
+        };
         let text = "x: out of device memory allocating 3145728 bytes\nBacktrace";
         let error = with_load(of_text(text, ""), load);
         assert_eq!(
@@ -281,7 +287,12 @@ mod tests {
             })
         };
         assert_eq!(error(4_957_667_328).to_string(), format!("{what}: use a smaller batch"));
-        let load = BatchFootprint { batch_size: 96, parts: 1, recompute: true, in_pairs: false };
+        let load = BatchFootprint {
+            batch_size: 96,
+            parts: 1,
+            recompute: RecomputeChoice::States,
+            in_pairs: false,
+        };
         for (times, way) in [
             (2, "set train.accumulate=2 (the same gradient, 48 images at a time)"),
             (5, "set train.accumulate=6 (the same gradient, 16 images at a time)"),

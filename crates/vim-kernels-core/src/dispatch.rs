@@ -88,6 +88,16 @@ impl KernelChoice {
     }
 }
 
+/// The number of a CUDA device; none of another.
+#[must_use]
+pub fn cuda_number(device: &Device) -> Option<usize> {
+    match device.clone().inner().as_dispatch() {
+        #[cfg(any(feature = "cuda", feature = "wgpu"))]
+        DispatchDevice::Cube(burn_cubecl::CubeDevice::Cuda(device)) => Some(device.index),
+        _ => None,
+    }
+}
+
 /// The name of `device` in an error.
 pub fn device_name(device: &Device) -> String {
     if runs_native(device) {

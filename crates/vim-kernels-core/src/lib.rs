@@ -37,7 +37,7 @@ pub use precision::Precision;
 pub use real::Real;
 
 #[doc(hidden)]
-pub use dispatch::{device_name, record_run, runs_cubecl, runs_cuda, runs_native};
+pub use dispatch::{cuda_number, device_name, record_run, runs_cubecl, runs_cuda, runs_native};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 #[doc(hidden)]
 pub use graph::{PreparedByAddress, buffer, constant_by_address};

@@ -38,12 +38,13 @@
 mod mixer_inner;
 
 pub use mixer_inner::{
-    DirectionWeights, MixerWeights, PreparedMixers, has_fused_mixer, mixer_inner, prepare_mixers,
+    DirectionWeights, MixerWeights, PreparedMixers, Recompute, has_fused_mixer, mixer_inner,
+    prepare_mixers,
 };
 pub use vim_kernels_core::{
     Draws, Graph, Implementation, KERNEL_VARIABLE, KernelChoice, KernelError, Launches, Precision,
-    Real, WarmUp, drawn, has_kernel, implementations_run, in_own_buffer, in_own_buffer_int,
-    overwrite, overwrite_int, runs_cuda,
+    Real, WarmUp, cuda_number, drawn, has_kernel, implementations_run, in_own_buffer,
+    in_own_buffer_int, overwrite, overwrite_int, runs_cuda,
 };
 pub use vim_kernels_ops::{
     AdamWHyper, ConvOptions, EraseBox, EraseFill, FlatParams, IGNORED_LABEL, ImageBatch,

@@ -6,8 +6,8 @@ use burn::nn::Linear;
 use burn::tensor::{Device, Tensor};
 use vim_kernels::{
     ConvOptions, DirectionWeights, FullScanOptions, KernelChoice, KernelError, Precision,
-    ScanOptions, causal_conv1d, full_scan, halved_linear, has_fused_mixer, linear, mixer_inner,
-    selective_scan,
+    Recompute, ScanOptions, causal_conv1d, full_scan, halved_linear, has_fused_mixer, linear,
+    mixer_inner, selective_scan,
 };
 
 use crate::config::{
@@ -54,7 +54,7 @@ impl MixerConfig {
             gate_gradient: self.ssm.v1_gate_gradient.unwrap_or_default(),
             divide_out: self.divide_out(),
             precision: Precision::default(),
-            recompute: false,
+            recompute: Recompute::default(),
             recorder: None,
         }
     }
@@ -88,9 +88,9 @@ pub struct Mixer {
     /// Precision of the products.
     #[module(skip)]
     pub precision: Precision,
-    /// Whether the backward pass computes the states of the scans again instead of keeping them.
+    /// What the backward pass computes again instead of keeping it.
     #[module(skip)]
-    pub recompute: bool,
+    pub recompute: Recompute,
     /// What keeps the scans.
     #[module(skip)]
     pub(crate) recorder: Option<BlockRecorder>,

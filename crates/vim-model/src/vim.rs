@@ -5,7 +5,9 @@ use std::marker::PhantomData;
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, FloatDType, Tensor};
-use vim_kernels::{KernelError, MixerWeights, Precision, PreparedMixers, linear, prepare_mixers};
+use vim_kernels::{
+    KernelError, MixerWeights, Precision, PreparedMixers, Recompute, linear, prepare_mixers,
+};
 
 use crate::block::{Block, BlockConfig, DropPathMask, Norm, rates};
 use crate::config::{ClassToken, ModelError, Pool, Rope, VimConfig};
@@ -127,19 +129,18 @@ impl Vim {
         Ok(self)
     }
 
-    /// The same model, which on a CPU and with CUDA computes the states of its scans again in the
-    /// backward pass if `recompute` is set, instead of keeping them. On a GPU a step then takes two
-    /// fifths of the memory less and a seventh of the time more; the numbers are the same to the
-    /// bit.
+    /// The same model, whose backward pass computes again what `recompute` says, on a CPU and with
+    /// CUDA; the numbers are the same to the bit. On a GPU [`Recompute::States`] takes two fifths
+    /// less memory than [`Recompute::Inputs`], and a step a seventh more time.
     #[must_use]
-    pub fn with_recompute(mut self, recompute: bool) -> Self {
+    pub fn with_recompute(mut self, recompute: Recompute) -> Self {
         for block in &mut self.layers {
             block.mixer.recompute = recompute;
         }
         self
     }
 
-    /// Whether [`with_recompute`](Self::with_recompute) saves memory on `device`: where one
+    /// Whether [`with_recompute`](Self::with_recompute) changes anything on `device`: where one
     /// operation computes both directions.
     #[must_use]
     pub fn can_recompute(&self, device: &Device) -> bool {

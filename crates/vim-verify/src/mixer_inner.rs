@@ -5,7 +5,7 @@ use burn::tensor::{Device, Tensor};
 use vim_kernels::oracle::{OracleConv, OracleScan};
 use vim_kernels::{
     DirectionWeights, Discretization, Implementation, KernelChoice, KernelError, Precision,
-    ScanOptions, Series, has_fused_mixer, mixer_inner,
+    Recompute, ScanOptions, Series, has_fused_mixer, mixer_inner,
 };
 
 use crate::check::{Check, Context, Row, Subject, rows_of, worst};
@@ -250,7 +250,12 @@ impl Mixer {
             choice: KernelChoice::Kernel,
         };
         let [ahead, back] = given.clone();
-        let (precision, recompute) = (precision(dtype), self.len > 30);
+        let precision = precision(dtype);
+        let recompute = match self.len {
+            ..10 => Recompute::Nothing,
+            10..=30 => Recompute::Inputs,
+            _ => Recompute::States,
+        };
         let y = mixer_inner(xz.clone(), ahead, back, options, precision, recompute)?;
         let upstream = tensor(&self.grad_y, [batch, len, d_inner], dtype, device);
         let grads = (y.clone() * upstream).sum().backward();

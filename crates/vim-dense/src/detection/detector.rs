@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::{Device, FloatDType, Tensor};
-use vim_kernels::{KernelError, Precision, Roi};
+use vim_kernels::{KernelError, Precision, Recompute, Roi};
 use vim_model::{Draw, ModelError, Scope, Vim, VimConfig};
 
 use super::box_head::{BoxHead, OVERLAPS};
@@ -120,7 +120,7 @@ impl Detector {
 
     /// The same model; see [`Vim::with_recompute`].
     #[must_use]
-    pub fn with_recompute(self, recompute: bool) -> Self {
+    pub fn with_recompute(self, recompute: Recompute) -> Self {
         Self { backbone: self.backbone.with_recompute(recompute), ..self }
     }
 

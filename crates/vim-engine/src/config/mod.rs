@@ -44,7 +44,9 @@ pub use sections::{
     LossKind, NonFinite, OptimConfig, Optimizer, RunConfig, ScheduleKind, TrainConfig,
 };
 pub use task::TaskKind;
-pub use values::{BatchSize, Extends, Gpus, Interval, IntervalError, ResultsPage, Version};
+pub use values::{
+    BatchSize, Extends, Gpus, Interval, IntervalError, RecomputeChoice, ResultsPage, Version,
+};
 pub use versions::{OLDEST, VERSION};
 pub(crate) use versions::{canonical, meant_version, upgrade};
 

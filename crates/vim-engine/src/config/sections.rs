@@ -10,7 +10,7 @@ use vim_model::{DecayGroups, Resize};
 
 use super::compared::Part;
 use super::error::{ConfigError, Problem};
-use super::values::{BatchSize, Gpus, Interval, ResultsPage};
+use super::values::{BatchSize, Gpus, Interval, RecomputeChoice, ResultsPage};
 
 /// The `[run]` section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -94,10 +94,12 @@ pub struct TrainConfig {
     /// in bf16. Weights, gradients of weights, the residual stream, norms and every sum are f32 in
     /// each. `bf16` needs an NVIDIA GPU.
     pub precision: Precision,
-    /// Whether the scans' states are computed again in the backward pass rather than kept for it,
-    /// on a CPU or with CUDA, with the same numbers: on a GPU two fifths of the memory less for a
-    /// seventh of the time more.
-    pub recompute: bool,
+    /// What the backward pass computes again instead of keeping it, on a CPU or with CUDA, with the
+    /// same numbers: `"nothing"`; `"inputs"`, what the scans read; `"states"`, the scans' states as
+    /// well, on a GPU two fifths of the memory less for a seventh of the time more; `"auto"`,
+    /// nothing on a GPU that no other process uses and of which the first step took a third or
+    /// less, else the inputs. `true` is `"states"`, `false` `"inputs"`.
+    pub recompute: RecomputeChoice,
     /// Parts that a shard of a batch is computed in, one after the other, for memory; it divides
     /// the shard's images.
     /// The gradient is that of the whole batch up to rounding, and what is drawn is the same.
@@ -223,7 +225,7 @@ impl Default for TrainConfig {
             steps: None,
             batch_size: BatchSize::default(),
             precision: Precision::default(),
-            recompute: false,
+            recompute: RecomputeChoice::default(),
             accumulate: 1,
             shards: None,
             loss: LossKind::default(),

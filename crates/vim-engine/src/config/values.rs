@@ -9,6 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use vim_kernels::Recompute;
 
 use super::versions::{OLDEST, VERSION};
 
@@ -236,6 +237,82 @@ impl JsonSchema for BatchSize {
         json_schema!({
             "description": "A number of images, or \"auto\".",
             "oneOf": [{ "type": "integer", "minimum": 1 }, { "const": AUTO }]
+        })
+    }
+}
+
+/// What the backward pass computes again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RecomputeChoice {
+    /// As little as the device's memory allows.
+    #[default]
+    Auto,
+    /// Nothing.
+    Nothing,
+    /// What the scans read.
+    Inputs,
+    /// Their states as well.
+    States,
+}
+
+impl RecomputeChoice {
+    const WORDS: [(&str, Self); 4] = [
+        ("auto", Self::Auto),
+        ("nothing", Self::Nothing),
+        ("inputs", Self::Inputs),
+        ("states", Self::States),
+    ];
+}
+
+/// What a step begins with; see [`RecomputeChoice::Auto`].
+impl From<RecomputeChoice> for Recompute {
+    fn from(choice: RecomputeChoice) -> Self {
+        match choice {
+            RecomputeChoice::Nothing => Self::Nothing,
+            RecomputeChoice::Auto | RecomputeChoice::Inputs => Self::Inputs,
+            RecomputeChoice::States => Self::States,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RecomputeChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RecomputeVisitor)
+    }
+}
+
+struct RecomputeVisitor;
+
+impl Visitor<'_> for RecomputeVisitor {
+    type Value = RecomputeChoice;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("`\"auto\"`, `\"nothing\"`, `\"inputs\"` or `\"states\"`")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<RecomputeChoice, E> {
+        let known = RecomputeChoice::WORDS.into_iter().find(|(word, _)| *word == text);
+        let wrong = || E::invalid_value(Unexpected::Str(text), &self);
+        known.map(|(_, choice)| choice).ok_or_else(wrong)
+    }
+
+    /// As files of before these words have it.
+    fn visit_bool<E: de::Error>(self, states: bool) -> Result<RecomputeChoice, E> {
+        Ok(if states { RecomputeChoice::States } else { RecomputeChoice::Inputs })
+    }
+}
+
+impl JsonSchema for RecomputeChoice {
+    fn schema_name() -> Cow<'static, str> {
+        "RecomputeChoice".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let words = Self::WORDS.map(|(word, _)| word);
+        json_schema!({
+            "description": "What is computed again.",
+            "oneOf": [{ "enum": words }, { "type": "boolean" }]
         })
     }
 }
@@ -494,7 +571,18 @@ mod tests {
         };
         assert_eq!(batch("\"auto\""), Ok(BatchSize::Auto));
         assert_eq!(batch("96"), Ok(BatchSize::Images(96)));
+        let recompute = |value: &str| {
+            toml::from_str::<TrainConfig>(&format!("recompute = {value}")).map(|t| t.recompute)
+        };
+        for (word, choice) in RecomputeChoice::WORDS {
+            assert_eq!(recompute(&format!("\"{word}\"")), Ok(choice));
+            assert_eq!(toml::Value::try_from(choice).unwrap().as_str(), Some(word));
+        }
+        // As files of before the words have them.
+        assert_eq!(recompute("true"), Ok(RecomputeChoice::States));
+        assert_eq!(recompute("false"), Ok(RecomputeChoice::Inputs));
         for (wrong, expected) in [
+            (recompute("\"all\"").map(drop), "`\"inputs\"` or `\"states\"`"),
             (page("\"yes\"").map(drop), "true or false"),
             (page("1").map(drop), "true or false"),
             (batch("-8").map(drop), "a number of images"),

@@ -7,7 +7,7 @@ pub(crate) mod foreign;
 
 use std::fmt;
 
-use crate::config::TrainConfig;
+use crate::config::{RecomputeChoice, TrainConfig};
 use crate::error::{Failure, code};
 use foreign::{CAUSE, LOST, OUT_OF_MEMORY, TRACES, UNSUPPORTED_PTX};
 
@@ -150,7 +150,7 @@ pub struct BatchFootprint {
     /// `train.accumulate`: number of micro-batches.
     pub parts: usize,
     /// `train.recompute`.
-    pub recompute: bool,
+    pub recompute: RecomputeChoice,
     /// Whether images are mixed in pairs, which needs an even batch size.
     pub in_pairs: bool,
 }
@@ -197,8 +197,8 @@ impl fmt::Display for BatchFootprint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { batch_size, parts, .. } = self;
         let mut ways: Vec<String> = self.in_parts(2).into_iter().collect();
-        if !self.recompute {
-            ways.push("set train.recompute=true (much less memory, some time)".into());
+        if self.recompute != RecomputeChoice::States {
+            ways.push("set train.recompute=states (much less memory, some time)".into());
         }
         if let Some(smaller) = self.smaller() {
             ways.push(format!("set train.batch_size={smaller}, which may fit"));
@@ -291,7 +291,7 @@ mod tests {
         let load = |batch_size, in_pairs| BatchFootprint {
             batch_size,
             parts: 1,
-            recompute: true,
+            recompute: RecomputeChoice::States,
             in_pairs,
         };
         let next = |batch_size, in_pairs| load(batch_size, in_pairs).smaller();
@@ -304,9 +304,10 @@ mod tests {
         assert_eq!((parts(128, 1), parts(128, 4), parts(96, 3)), (Some(2), Some(8), Some(6)));
         assert_eq!((parts(7, 1), parts(7, 7), parts(1, 1)), (Some(7), None, None));
         assert_eq!(
-            BatchFootprint { parts: 2, recompute: false, ..load(64, true) }.to_string(),
+            BatchFootprint { parts: 2, recompute: RecomputeChoice::Auto, ..load(64, true) }
+                .to_string(),
             "32 images at a time are too many for it: set train.accumulate=4 (the same gradient, 16 images at a time), \
-             or set train.recompute=true (much less memory, some time), or set train.batch_size=32, which may fit, \
+             or set train.recompute=states (much less memory, some time), or set train.batch_size=32, which may fit, \
              or take a smaller model, smaller images or a larger device"
         );
     }

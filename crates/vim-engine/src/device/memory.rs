@@ -4,6 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
+use vim_kernels::cuda_number;
+
+use super::cuda_libraries::gpu_memory;
 
 /// Resident memory of this process in bytes; `None` if unknown.
 pub fn resident() -> Option<u64> {
@@ -31,6 +34,24 @@ pub fn available() -> Option<u64> {
 /// Pools never shrink, so this is the peak usage plus fragmentation.
 pub fn device_memory(device: &Device) -> Option<u64> {
     device.clone().inner().memory_pool_usage().map(|usage| usage.bytes_reserved)
+}
+
+/// Memory that a driver and a process take of a GPU beside what the process asks for.
+const BESIDE: u64 = 2 << 30;
+
+/// Whether no other process uses the memory of the CUDA device, and this one has reserved a third
+/// of it or less: what a step saves may then grow by half, and an evaluation's memory lie beside it.
+pub(crate) fn has_room(device: &Device) -> bool {
+    let numbers = || {
+        let reserved = device_memory(device)?;
+        let (free, all) = gpu_memory(cuda_number(device)?)?;
+        Some((reserved, free, all))
+    };
+    numbers().is_some_and(|(reserved, free, all)| is_roomy(reserved, free, all))
+}
+
+fn is_roomy(reserved: u64, free: u64, all: u64) -> bool {
+    free + reserved + BESIDE >= all && reserved <= all / 3
 }
 
 /// Bytes left within the control groups (v2) of this process, not counting reclaimable file cache.
@@ -104,6 +125,20 @@ pub(crate) fn held() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_gpu_that_others_use_has_no_room() {
+        let gib = |count: u64| count << 30;
+        for (reserved, free, expected) in [
+            (gib(5), gib(74), true),
+            // Another process has 3 GiB.
+            (gib(5), gib(72), false),
+            (gib(26), gib(53), true),
+            (gib(27), gib(52), false),
+        ] {
+            assert_eq!(is_roomy(reserved, free, gib(80)), expected, "{reserved} {free}");
+        }
+    }
 
     #[test]
     #[cfg(target_os = "linux")]

@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use vim_comm::Comm;
 use vim_data::{BadSample, Pixels};
-use vim_kernels::KernelError;
+use vim_kernels::{KernelError, Recompute};
 use vim_run::metrics::{ScoreKind, Scores};
 use vim_run::signals::StopRequest;
 
@@ -70,6 +70,11 @@ pub trait Objective {
     /// [`drawn`](vim_kernels::drawn) alone.
     fn held(&self) -> Result<Held<Self::Inputs>, String> {
         Err("the task says nothing of graphs".into())
+    }
+
+    /// `model`, whose backward passes compute again what `recompute` says, if it is a Vim.
+    fn with_recompute(model: Self::Model, _recompute: Recompute) -> Self::Model {
+        model
     }
 
     /// Names of the parts of a loss, which records of training show beside it.

@@ -384,6 +384,13 @@ impl<T: Task> Trainer<'_, T> {
         if let Some(why) = self.graph.take_failure() {
             self.log.line(why);
         }
+        if let Some(keeps) = self.train.keeps.take() {
+            let why = match keeps {
+                true => "nothing, as a third of the GPU's memory is enough",
+                false => "what scans read, as memory is short or others use the GPU",
+            };
+            self.log.line(format!("the backward pass computes again {why} (train.recompute)"));
+        }
         if step == self.first_step + 1 {
             self.log.line(format!("first step after {:.1} s", elapsed.as_secs_f64()));
             self.records.implementations();

@@ -4,19 +4,18 @@ mod ema;
 
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData};
-use vim_kernels::{FlatParams, supports_multi_tensor};
+use vim_kernels::{FlatParams, Recompute, supports_multi_tensor};
 use vim_model::{NamedArrays, PendingArrays, load_module};
 use vim_run::checkpoint::{Checkpoint, State, Weights};
 use vim_torch::{ReadError, read_safetensors};
 
 use super::optim::{AdamW, Moments, ParamGroup};
-use crate::config::Config;
+use crate::config::{Config, RecomputeChoice};
 use crate::error::Error;
 use crate::task::Objective;
 use crate::weights::WeightsError;
 
 pub use ema::Ema;
-pub(super) use ema::running_statistics;
 
 /// Name of the optimizer's file in a checkpoint.
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -38,11 +37,17 @@ pub struct TrainState<M> {
     pub(super) clip: Option<f64>,
     /// Of gradients and loss, once several shards or ranks have been summed.
     pub(super) packing: Option<Packing>,
+    /// How the model's backward passes come to recompute nothing: after the first step, if the
+    /// device's memory allows it.
+    pub(super) may_keep: Option<fn(M, Recompute) -> M>,
+    /// Whether it did, until somebody asks.
+    pub(super) keeps: Option<bool>,
 }
 
 impl<M: Module> TrainState<M> {
     /// The state of training `model` under `config` before the first step.
-    pub fn new(objective: &impl Objective<Model = M>, config: &Config, model: M) -> Self {
+    pub fn new<O: Objective<Model = M>>(objective: &O, config: &Config, model: M) -> Self {
+        let is_auto = config.train.recompute == RecomputeChoice::Auto;
         let groups = ParamGroup::all(&model, config, |path, rank| objective.placement(path, rank));
         Self {
             optimizer: AdamW::new(&config.optim, groups),
@@ -53,6 +58,8 @@ impl<M: Module> TrainState<M> {
             micro_batches: config.train.accumulate,
             clip: config.train.clip_grad,
             packing: None,
+            may_keep: is_auto.then_some(O::with_recompute as fn(M, Recompute) -> M),
+            keeps: None,
         }
     }
 

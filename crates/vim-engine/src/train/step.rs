@@ -12,14 +12,16 @@ use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn::tensor::Tensor;
 use vim_comm::{Comm, TreeSum};
 use vim_dense::replicas;
-use vim_kernels::{largest_polynomial_argument, supports_multi_tensor};
+use vim_kernels::{Recompute, largest_polynomial_argument, runs_cuda, supports_multi_tensor};
 use vim_run::checkpoint::Window;
 
 mod graph;
 
 use super::optim::{Clip, clip_factor, flat_gradients};
-use super::state::{Packing, TrainState, running_statistics};
+use super::state::{Packing, TrainState};
+use crate::device::memory::has_room;
 use crate::error::Error;
+use crate::task::replayed::values;
 use crate::task::{Draw, Objective};
 pub use graph::StepGraph;
 use graph::Sums;
@@ -59,13 +61,12 @@ impl<M: Module> TrainState<M> {
         let sums = match passes {
             Passes::Watched(after) => pass(shards, after),
             Passes::Graph(graph) => {
-                let changed = || {
+                let used = || {
                     let model = self.model();
-                    let statistics = running_statistics(model).into_iter().map(|(_, value)| value);
                     let argument = largest_polynomial_argument(&model.devices()[0]);
-                    statistics.chain(argument).collect()
+                    values(model).into_iter().chain(argument).collect()
                 };
-                graph.run(shards, seed, changed, &mut |shards| pass(shards, &mut |_| Ok(())))
+                graph.run(shards, seed, used, &mut |shards| pass(shards, &mut |_| Ok(())))
             }
         };
         self.packing = packing;
@@ -188,7 +189,21 @@ impl<M: Module> TrainState<M> {
             let windows = self.counters.parts.iter_mut();
             windows.zip(&metrics.parts).for_each(|(window, &part)| window.add(part));
         }
+        self.keep_if_there_is_room();
         metrics
+    }
+
+    /// After the first step: lets the next ones keep what their backward passes read, with the same
+    /// numbers, where the memory that this one took leaves room for it.
+    fn keep_if_there_is_room(&mut self) {
+        let Some(with) = self.may_keep.take() else { return };
+        let device = self.model().devices().into_iter().find(runs_cuda);
+        let Some(device) = device else { return };
+        let is_roomy = has_room(&device);
+        if is_roomy {
+            self.model = self.model.take().map(|model| with(model, Recompute::Nothing));
+        }
+        self.keeps = Some(is_roomy);
     }
 
     /// Counts a step that changed nothing.

@@ -45,6 +45,19 @@ pub struct DirectionWeights {
     pub d: Tensor<1>,
 }
 
+/// What the backward pass of a mixer computes again instead of keeping it; its numbers are the same
+/// to the bit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recompute {
+    /// Nothing, on a GPU; on a CPU as [`Self::Inputs`], which are computed in the cache of a core.
+    Nothing,
+    /// What the scans read: the convolutions and the step sizes.
+    #[default]
+    Inputs,
+    /// These and the chunk states, most of what is saved.
+    States,
+}
+
 /// The checked call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MixerSpec {
@@ -52,8 +65,7 @@ pub(crate) struct MixerSpec {
     pub(crate) scan: ScanSpec,
     pub(crate) dt_rank: usize,
     pub(crate) precision: Precision,
-    /// Whether the backward pass recomputes the chunk states instead of saving them.
-    pub(crate) recompute: bool,
+    pub(crate) recompute: Recompute,
 }
 
 /// Both scans as `options` say.
@@ -147,11 +159,9 @@ fused_op! {
 ///
 /// `causal_conv1d_bidirectional` with silu on the first half of `xz`, the projections `x_proj` and
 /// `dt_proj`, then `selective_scan_bidirectional`, gated by the second half. One node of the graph,
-/// which saves `xz`, the projections, the prepared weights and the chunk states, in the type of
-/// `xz`, and on a GPU its result. The backward pass recomputes the convolutions and the step sizes.
-/// Nothing is concatenated. On a CPU each image goes through all of it in the cache of a core.
-///
-/// With `recompute` the backward pass also recomputes the chunk states, most of the saved memory.
+/// which saves `xz`, the projections and the prepared weights, in the type of `xz`, on a GPU its
+/// result, and what the backward pass does not [`Recompute`]. Nothing is concatenated. On a CPU each
+/// image goes through all of it in the cache of a core.
 ///
 /// # Shapes
 ///
@@ -174,7 +184,7 @@ pub fn mixer_inner(
     rev: DirectionWeights,
     options: ScanOptions,
     precision: Precision,
-    recompute: bool,
+    recompute: Recompute,
 ) -> Result<Tensor<3>, KernelError> {
     let device = xz.device();
     precision.check(&device)?;
@@ -364,7 +374,7 @@ mod tests {
         let mut shapes = [vec![2, 5, 2 * d]].into_iter().chain(direction.clone()).chain(direction);
         let inputs = std::array::from_fn(|_| of(shapes.next().expect("fifteen shapes")));
         let (scan, precision) = (scan(ScanOptions::default()), Precision::F32);
-        let spec = MixerSpec { scan, dt_rank: r, precision, recompute: false };
+        let spec = MixerSpec { scan, dt_rank: r, precision, recompute: Recompute::default() };
         let computed = computed_for_the_first::<Flex, MixerSpec, 15, 0>(spec, inputs);
         assert_eq!(computed, std::array::from_fn(|i| i == 0));
     }

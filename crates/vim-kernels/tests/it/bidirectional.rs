@@ -3,7 +3,7 @@
 use burn::tensor::{Device, FloatDType, Tensor};
 use vim_kernels::oracle::OracleConv;
 use vim_kernels::{
-    ConvOptions, DirectionWeights, Discretization, KernelChoice, KernelError, Precision,
+    ConvOptions, DirectionWeights, Discretization, KernelChoice, KernelError, Precision, Recompute,
     ScanOptions, causal_conv1d_bidirectional, has_fused_mixer, mixer_inner,
     selective_scan_bidirectional,
 };
@@ -156,7 +156,8 @@ fn a_mixer_without_tokens_is_an_error() {
             let xz = Tensor::<3>::ones(shape, &device);
             let weights = || direction(0.0, &device);
             let options = ScanOptions::default();
-            let y = mixer_inner(xz, weights(), weights(), options, Precision::F32, false);
+            let y =
+                mixer_inner(xz, weights(), weights(), options, Precision::F32, Recompute::Inputs);
             assert_eq!(at_fault(y), "xz");
         }
     }
@@ -170,7 +171,8 @@ fn a_mixer_whose_states_decay_at_once_has_gradients() {
         let (ahead, back) = (direction(100.0, &device), direction(100.0, &device));
         let xz = Tensor::<3>::full([2, 11, 16], 0.5, &device).require_grad();
         let (options, weights) = (ScanOptions::default(), [ahead.clone(), back.clone()]);
-        let y = mixer_inner(xz.clone(), ahead, back, options, Precision::F32, false).unwrap();
+        let y = mixer_inner(xz.clone(), ahead, back, options, Precision::F32, Recompute::Inputs)
+            .unwrap();
         let grads = y.clone().sum().backward();
         assert!(values(y).iter().all(|y| y.is_finite()));
         assert!(

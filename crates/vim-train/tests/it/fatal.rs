@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::Duration;
 
+use vim_engine::config::RecomputeChoice;
 use vim_engine::device::fault::BatchFootprint;
 use vim_engine::fatal::{self, CrashGuard};
 use vim_run::{Log, Opened, Resume, RunDir, RunError};
@@ -46,7 +47,12 @@ fn helper() {
     let guard = CrashGuard::over(
         run,
         log,
-        BatchFootprint { batch_size: 96, parts: 1, recompute: false, in_pairs: true },
+        BatchFootprint {
+            batch_size: 96,
+            parts: 1,
+            recompute: RecomputeChoice::Auto,
+            in_pairs: true,
+        },
     );
     guard.at(5);
     let (name, text, is_told) = match fault {

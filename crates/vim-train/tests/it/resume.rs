@@ -6,6 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::support::{
     Bench, assert_code, assert_parts, assert_says, json_lines, send, set, stderr, stdout,
@@ -120,6 +121,31 @@ fn steps_pause_and_resume_goes_on() {
     assert_parts(&bench.read("paused", "exit.json"), &["\"paused\""]);
     assert_code(&bench.train("paused", &args(&["--resume", "must"])), 0);
     assert_same(&bench, "paused");
+}
+
+/// On a GPU in software.
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_run_goes_on_with_a_graph_and_without() {
+    let bench = Bench::new();
+    let train = |name, graph, more: &[&str]| {
+        let graph = format!("devices.graph={graph}");
+        let sets = set(&["devices.backend=wgpu", &graph, "train.ema=0.9"]);
+        assert_code(&bench.train(name, &args(&[&sets[..], more].concat())), 0);
+    };
+    train("whole", "off", &[]);
+    train("changed", "on", &["--steps", "7"]);
+    train("changed", "off", &["--resume", "must", "--steps", "13"]);
+    train("changed", "on", &["--resume", "must"]);
+    assert_same(&bench, "changed");
+    let records = json_lines(&bench.read("changed", "timing.jsonl"));
+    let of = |name: &str, record: &Value| record[name].as_u64().unwrap();
+    let replays = |from: u64, to: u64| {
+        let those = records.iter().filter(|record| (from..=to).contains(&of("step", record)));
+        those.map(|record| of("graph_replays", record)).max().unwrap()
+    };
+    assert_eq!((replays(1, 7), replays(8, 13)), (5, 0), "{records:?}");
+    assert!(replays(14, 24) >= 7, "{records:?}");
 }
 
 #[test]

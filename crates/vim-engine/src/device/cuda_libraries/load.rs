@@ -102,6 +102,16 @@ pub(crate) fn gpu_id(number: i32) -> Option<String> {
     Some(bytes.iter().map(|&byte| format!("{:02x}", byte as u8)).collect())
 }
 
+/// Free and all bytes of GPU `number`, as this process may use it; none where the driver does not
+/// say it.
+pub(crate) fn gpu_memory(number: usize) -> Option<(u64, u64)> {
+    use cudarc::driver::CudaContext;
+    // The bindings panic where the library lacks a function.
+    let told = catch_unwind(|| CudaContext::new(number).and_then(|context| context.mem_get_info()));
+    let (free, all) = told.ok()?.ok()?;
+    Some((free as u64, all as u64))
+}
+
 /// Whether GPU `from` can reach the memory of GPU `to` directly; none where the driver does not say
 /// it.
 #[expect(unsafe_code, reason = "asking the driver, for which the bindings have no safe call")]

@@ -20,7 +20,8 @@ use serde::Serialize;
 
 #[cfg(feature = "cuda")]
 pub(crate) use load::{
-    compile_a_kernel, driver_cuda, driver_failure, gpu_id, mapped, open, open_driver, peer_access,
+    compile_a_kernel, driver_cuda, driver_failure, gpu_id, gpu_memory, mapped, open, open_driver,
+    peer_access,
 };
 pub use places::{VARIABLES, WHEELS};
 pub use search::{driver, driver_version, search};
@@ -54,6 +55,12 @@ fn driver_cuda() -> Option<CudaVersion> {
 /// What the driver says of its start: nothing without CUDA.
 #[cfg(not(feature = "cuda"))]
 pub(crate) fn driver_failure() -> Option<String> {
+    None
+}
+
+/// Free and all bytes of a GPU: not known without CUDA.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn gpu_memory(_: usize) -> Option<(u64, u64)> {
     None
 }
 

@@ -16,7 +16,7 @@ use std::path::Path;
 use burn::tensor::{Device, Tensor};
 use vim_comm::Comm;
 use vim_data::{Batch, Class, CropMode, Loader, LoaderConfig, Recipe, Split, Splits};
-use vim_kernels::{KernelError, in_own_buffer, overwrite};
+use vim_kernels::{KernelError, Recompute, in_own_buffer, overwrite, runs_cuda};
 use vim_model::{Cost, ModelError, Vim, VimConfig, decays, layer_of};
 use vim_run::PREDICTIONS;
 use vim_run::metrics::ScoreKind;
@@ -26,7 +26,7 @@ use super::{
     Description, Draw, EvalSplit, Evaluation, Held, InitWeights, Objective, Pictures, Placement,
     Task, Tested, absent, batches, drawing, known,
 };
-use crate::config::{Config, ConfigError, LossKind};
+use crate::config::{Config, ConfigError, LossKind, RecomputeChoice};
 use crate::error::Error;
 use crate::task::classes::{as_begun, unlearnable};
 use crate::task::init::{InitFor, init_weights};
@@ -86,7 +86,11 @@ impl Objective for Classifier {
     fn init(&self, device: &Device) -> Result<Vim, Error> {
         let Config { run, train, .. } = &self.config;
         let seeded = self.model.init(device, run.seed)?;
-        Ok(seeded.with_precision(train.precision)?.with_recompute(train.recompute))
+        Ok(seeded.with_precision(train.precision)?.with_recompute(train.recompute.into()))
+    }
+
+    fn with_recompute(model: Vim, recompute: Recompute) -> Vim {
+        model.with_recompute(recompute)
     }
 
     /// For fine-tuning, the head may have other classes and the positions another grid.
@@ -309,10 +313,14 @@ impl Task for Classification {
     }
 
     fn device_warning(&self, model: &Vim, device: &Device) -> Option<String> {
-        let is_lost = self.classifier.config.train.recompute && !model.can_recompute(device);
+        let is_lost = match self.classifier.config.train.recompute {
+            RecomputeChoice::Auto | RecomputeChoice::Inputs => false,
+            RecomputeChoice::Nothing => !(runs_cuda(device) && model.can_recompute(device)),
+            RecomputeChoice::States => !model.can_recompute(device),
+        };
         is_lost.then(|| {
-            "warning: train.recompute changes nothing here: only the kernels for CPUs and CUDA that \
-             take both directions at once have it"
+            "warning: train.recompute changes nothing here: only the kernels for CUDA and, but for \
+             \"nothing\", CPUs that take both directions at once have it"
                 .into()
         })
     }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use vim_comm::Comm;
 use vim_dense::detection::mask_target::InstanceMask;
 use vim_dense::detection::{DetectionLosses, Detector, DetectorConfig, Truths, groups};
+use vim_kernels::Recompute;
 use vim_model::{Cost, DecayGroups, ImageSize, ModelError};
 
 use crate::config::{Config, ConfigError};
@@ -83,7 +84,11 @@ impl Objective for ObjectDetector {
     fn init(&self, device: &Device) -> Result<Detector, Error> {
         let Config { model, run, train, .. } = &self.config;
         let seeded = self.detector.init(model, self.classes, device, run.seed)?;
-        Ok(seeded.with_precision(train.precision)?.with_recompute(train.recompute))
+        Ok(seeded.with_precision(train.precision)?.with_recompute(train.recompute.into()))
+    }
+
+    fn with_recompute(model: Detector, recompute: Recompute) -> Detector {
+        model.with_recompute(recompute)
     }
 
     /// From a detector of the same shape, or the backbone alone from a classifier.

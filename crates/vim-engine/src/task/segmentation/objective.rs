@@ -7,7 +7,9 @@ use burn::tensor::{Device, Int, Tensor};
 use serde::Serialize;
 use vim_comm::Comm;
 use vim_dense::{Segmenter, SegmenterConfig, Shard, ShardSum, layers_above, losses, predicted};
-use vim_kernels::{KernelError, in_own_buffer, in_own_buffer_int, overwrite, overwrite_int};
+use vim_kernels::{
+    KernelError, Recompute, in_own_buffer, in_own_buffer_int, overwrite, overwrite_int,
+};
 use vim_model::{Cost, DecayGroups, ImageSize, ModelError};
 
 use crate::config::{Config, ConfigError};
@@ -90,7 +92,11 @@ impl Objective for PixelClassifier {
     fn init(&self, device: &Device) -> Result<Segmenter, Error> {
         let Config { model, run, train, .. } = &self.config;
         let seeded = self.heads.init(model, self.classes, device, run.seed)?;
-        Ok(seeded.with_precision(train.precision)?.with_recompute(train.recompute))
+        Ok(seeded.with_precision(train.precision)?.with_recompute(train.recompute.into()))
+    }
+
+    fn with_recompute(model: Segmenter, recompute: Recompute) -> Segmenter {
+        model.with_recompute(recompute)
     }
 
     /// From a segmenter of the same shape, or the backbone alone from a classifier.

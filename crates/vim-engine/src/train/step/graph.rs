@@ -9,12 +9,20 @@ use vim_kernels::{
 use vim_model::ClassToken;
 
 use crate::config::{Config, ConfigError, GraphChoice};
+use crate::device::memory::{device_memory, has_room};
 use crate::error::Error;
 use crate::task::{Held, Objective};
 
 /// Recordings that are tried. One is given up if it asks for a buffer while all that the steps
 /// before it left are in use.
 const ATTEMPTS: usize = 4;
+/// Buffers that are kept free for a recording after one has failed, each a share of the memory that
+/// the steps before took.
+const PIECES: usize = 4;
+/// See [`PIECES`].
+const SPARE: u64 = 64;
+/// Warm-ups that something else than a step may end, one after the other.
+const INTERRUPTIONS: usize = 8;
 
 /// What the passes of a step come to.
 #[derive(Clone, Debug)]
@@ -57,10 +65,25 @@ struct Before<I> {
     /// By the configuration.
     is_asked_for: bool,
     failed: usize,
+    interrupted: usize,
     /// Where inputs are from the first step on, so that the steps before the recorded one use as
     /// much memory.
     inputs: Vec<I>,
     warm_up: Stage,
+}
+
+impl<I> Before<I> {
+    /// After a recording that failed, memory that the recorded pass then finds free: it may ask for
+    /// a buffer before the host has let go of one that it needs no more, which depends on how far
+    /// the host is ahead of the device's thread.
+    fn spare(&self) -> Vec<Tensor<1>> {
+        let is_wanted = self.failed > 0 && has_room(&self.device);
+        let Some(reserved) = device_memory(&self.device).filter(|_| is_wanted) else {
+            return Vec::new();
+        };
+        let each = (reserved / SPARE).next_multiple_of(1024) as usize / size_of::<f32>();
+        (0..PIECES).map(|_| Tensor::empty([each], &self.device.clone().inner())).collect()
+    }
 }
 
 /// Steps that ran since the preparation.
@@ -102,8 +125,9 @@ impl<I: Clone> StepGraph<I> {
     /// A graph on `device`, of inputs that are `held` so, which is an error to fail if it
     /// `is_asked_for`.
     pub(super) fn on(device: &Device, held: Held<I>, is_asked_for: bool) -> Self {
-        let (device, failed, inputs, warm_up) = (device.clone(), 0, Vec::new(), Stage::None);
-        let before = Before { held, device, is_asked_for, failed, inputs, warm_up };
+        let (device, inputs, warm_up) = (device.clone(), Vec::new(), Stage::None);
+        let (failed, interrupted) = (0, 0);
+        let before = Before { held, device, is_asked_for, failed, interrupted, inputs, warm_up };
         Self { state: State::Before(before), replays: 0, is_news: false }
     }
 
@@ -157,17 +181,21 @@ impl<I: Clone> StepGraph<I> {
     /// Says that something else runs now, such as an evaluation: a warm-up begins anew, as it keeps
     /// what is uploaded meanwhile.
     pub fn interrupt(&mut self) {
-        if let State::Before(before) = &mut self.state {
+        if let State::Before(before) = &mut self.state
+            && !matches!(before.warm_up, Stage::None)
+        {
             before.warm_up = Stage::None;
+            before.interrupted += 1;
         }
     }
 
-    /// What `pass` makes of `shards`, which draws from `seed` and changes `changed` in place.
+    /// What `pass` makes of `shards`, which draws from `seed`, and of what was there before
+    /// reads and changes `used` beside the inputs.
     pub(super) fn run(
         &mut self,
         shards: Vec<I>,
         seed: u64,
-        changed: impl FnOnce() -> Vec<Tensor<1>>,
+        used: impl FnOnce() -> Vec<Tensor<1>>,
         pass: &mut dyn FnMut(Vec<I>) -> Result<Sums, Error>,
     ) -> Result<Sums, Error> {
         let before = match &mut self.state {
@@ -176,6 +204,10 @@ impl<I: Clone> StepGraph<I> {
                 self.replays += 1;
                 write(&recorded.inputs, shards, recorded.overwrite)?;
                 return recorded.replay(seed);
+            }
+            State::Before(Before { interrupted: INTERRUPTIONS.., .. }) => {
+                self.give_up("an evaluation or a checkpoint ends every third step or sooner")?;
+                return pass(shards);
             }
             State::Before(before) => before,
         };
@@ -192,19 +224,22 @@ impl<I: Clone> StepGraph<I> {
                     pass(shards)
                 }
                 Err(why) => {
-                    self.give_up(&why)?;
+                    self.give_up(&why.to_string())?;
                     pass(shards)
                 }
             },
             Stage::One(warm_up) => {
+                let spare = before.spare();
                 let (draws, sums) = Draws::collect(|| pass(shards));
+                drop(spare);
                 before.warm_up = Stage::Two(warm_up, draws);
                 sums
             }
             Stage::Two(warm_up, mut draws) => {
-                let own = shards.clone();
+                let (own, copies): (_, Vec<I>) =
+                    (shards.clone(), shards.iter().map(hold).collect());
                 let recorded =
-                    warm_up.record(&changed(), || draws.read(|| pass(own)).map_err(Failed::Pass));
+                    warm_up.record(&used(), || draws.read(|| pass(own)).map_err(Failed::Pass));
                 match recorded {
                     Ok((launches, sums)) => {
                         let inputs = shards;
@@ -215,12 +250,12 @@ impl<I: Clone> StepGraph<I> {
                         sums
                     }
                     Err(Failed::Pass(error)) => Err(error),
-                    Err(Failed::Recording(_)) if before.failed + 1 < ATTEMPTS => {
-                        before.failed += 1;
-                        pass(shards)
-                    }
                     Err(Failed::Recording(why)) => {
-                        self.give_up(&why)?;
+                        before.failed += 1;
+                        write(&before.inputs, copies, overwrite)?;
+                        if before.failed == ATTEMPTS {
+                            self.give_up(&why.to_string())?;
+                        }
                         pass(shards)
                     }
                 }
@@ -229,12 +264,11 @@ impl<I: Clone> StepGraph<I> {
     }
 
     /// Steps run kernel by kernel from here on, unless a graph was asked for.
-    fn give_up(&mut self, why: &KernelError) -> Result<(), ConfigError> {
-        let why = why.to_string();
+    fn give_up(&mut self, why: &str) -> Result<(), ConfigError> {
         if matches!(&self.state, State::Before(before) if before.is_asked_for) {
-            return Err(refused(&why));
+            return Err(refused(why));
         }
-        (self.state, self.is_news) = (State::Off(why), true);
+        (self.state, self.is_news) = (State::Off(why.to_owned()), true);
         Ok(())
     }
 }

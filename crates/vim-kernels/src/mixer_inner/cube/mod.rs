@@ -12,7 +12,7 @@ use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::zspace::metadata::Metadata;
 
-use super::{INPUTS, MixerArguments, MixerSpec, OfInputs, OfWeights};
+use super::{INPUTS, MixerArguments, MixerSpec, OfInputs, OfWeights, Recompute};
 use gate::{gate, gate_backward};
 use sums::{WeightParts, add_token_parts};
 use vim_kernels_core::cube::dense;
@@ -37,6 +37,8 @@ type Inputs = OfInputs<CubeTensor>;
 pub(crate) struct Saved {
     projected: CubeTensor,
     weights: Forms,
+    /// u and delta; absent if the backward pass recomputes them.
+    scanned: Option<[CubeTensor; 2]>,
     /// Absent if the backward pass recomputes them.
     chunk_states: Option<CubeTensor>,
     /// The result, which what follows keeps as well.
@@ -124,19 +126,23 @@ impl Sizes {
         multiply(lhs, rhs, None, out, output, self.spec.precision);
     }
 
-    fn scan_arguments(
-        &self,
-        xz: &CubeTensor,
-        u: &CubeTensor,
-        projected: &CubeTensor,
-        weights: &Weights,
-    ) -> ScanArguments<CubeBackend> {
-        // The step sizes before bias and softplus.
+    /// The step sizes before bias and softplus, `[2·B, L, D]`.
+    fn steps(&self, projected: &CubeTensor, weights: &Weights) -> CubeTensor {
         let delta = activations(projected, self.both(), self.spec.precision);
         let (steps, out) = (self.columns(projected, self.dt_rank), self.per_direction(&delta));
         self.multiply(&steps, &weights.dt_proj, &out, Output::Overwrite);
+        delta
+    }
+
+    fn scan_arguments(
+        &self,
+        xz: &CubeTensor,
+        [u, delta]: [CubeTensor; 2],
+        projected: &CubeTensor,
+        weights: &Weights,
+    ) -> ScanArguments<CubeBackend> {
         ScanArguments {
-            u: u.clone(),
+            u,
             delta,
             a: weights.a.clone(),
             b: self.states(projected, 0),
@@ -176,11 +182,14 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         let projected = activations(&xz, shape, self.precision);
         let out = sizes.columns(&projected, sizes.projected());
         sizes.multiply(&sizes.per_direction(&u), &weights.x_proj, &out, Output::Overwrite);
-        let arguments = sizes.scan_arguments(&xz, &u, &projected, &weights);
-        let wanted = Wanted { chunk_states: save && !self.recompute, ..Wanted::default() };
+        let scanned = [u, sizes.steps(&projected, &weights)];
+        let arguments = sizes.scan_arguments(&xz, scanned.clone(), &projected, &weights);
+        let chunk_states = save && self.recompute != Recompute::States;
+        let wanted = Wanted { chunk_states, ..Wanted::default() };
         let (both, _, chunk_states) = scan_results(arguments, sizes.scan(), wanted);
         let y = gate(&both, &sizes.half(&xz, 1), 2 * sizes.d_inner);
-        let saved = Saved { projected, weights: forms, chunk_states, y: y.clone() };
+        let scanned = (self.recompute == Recompute::Nothing).then_some(scanned);
+        let saved = Saved { projected, weights: forms, scanned, chunk_states, y: y.clone() };
         (y, [], save.then_some((inputs, saved)))
     }
 
@@ -191,11 +200,13 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         [_, of_weights @ ..]: [bool; INPUTS],
     ) -> [Option<CubeTensor>; INPUTS] {
         let xz = dense(inputs.xz.clone());
-        let Saved { projected, weights, chunk_states, y } = saved;
+        let Saved { projected, weights, scanned, chunk_states, y } = saved;
         let weights = Weights::new(&inputs, weights);
         let sizes = Sizes::new(&xz, &weights, self);
-        let u = sizes.convolved(&xz, &weights);
-        let arguments = sizes.scan_arguments(&xz, &u, &projected, &weights);
+        let scanned = scanned
+            .unwrap_or_else(|| [sizes.convolved(&xz, &weights), sizes.steps(&projected, &weights)]);
+        let u = scanned[0].clone();
+        let arguments = sizes.scan_arguments(&xz, scanned, &projected, &weights);
         let chunk_states = chunk_states.unwrap_or_else(|| {
             let wanted = Wanted { chunk_states: true, ..Wanted::default() };
             let (_, _, chunk_states) = scan_results(arguments.clone(), sizes.scan(), wanted);

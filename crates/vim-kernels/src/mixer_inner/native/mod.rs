@@ -11,7 +11,7 @@ use std::sync::Arc;
 use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
 use rayon::prelude::*;
 
-use super::{INPUTS, MixerArguments, MixerSpec, OfInputs};
+use super::{INPUTS, MixerArguments, MixerSpec, OfInputs, Recompute};
 use vim_kernels_core::native::slices::{add, contiguous, slice, tensor};
 use vim_kernels_core::op::{Forward, FusedOp, Tensors};
 use vim_kernels_scan::LEAST_RATE;
@@ -41,8 +41,8 @@ impl FusedOp<Flex, INPUTS, 0> for MixerSpec {
             .map(|(y, xz)| {
                 let z = mixer.gate(xz);
                 let image = Image { xz, z: &z };
-                let [(ahead, first), (back, second)] =
-                    mixer.both(|_, way| way.forward(image, save && !self.recompute));
+                let [(ahead, first), (back, second)] = mixer
+                    .both(|_, way| way.forward(image, save && self.recompute != Recompute::States));
                 y.copy_from_slice(&ahead);
                 add(y, &back);
                 [first, second]
