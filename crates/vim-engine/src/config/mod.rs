@@ -41,12 +41,11 @@ pub(crate) use schema::keys;
 pub use schema::{check_key, key_named, schema};
 pub use sections::{
     Backend, CheckpointConfig, DevicesConfig, EmaStatistics, GraphChoice, InitHead, LogConfig,
-    LossKind, NonFinite, OptimConfig, Optimizer, RunConfig, ScheduleKind, TrainConfig,
+    LossKind, NonFinite, OptimConfig, Optimizer, RecomputeChoice, RunConfig, ScheduleKind,
+    TrainConfig,
 };
 pub use task::TaskKind;
-pub use values::{
-    BatchSize, Extends, Gpus, Interval, IntervalError, RecomputeChoice, ResultsPage, Version,
-};
+pub use values::{BatchSize, Extends, Gpus, Interval, IntervalError, ResultsPage, Version};
 pub use versions::{OLDEST, VERSION};
 pub(crate) use versions::{canonical, meant_version, upgrade};
 

@@ -1,16 +1,17 @@
 //! The sections that belong to this crate, and their defaults.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize};
 use strum::{Display, EnumString, VariantArray};
-use vim_kernels::Precision;
+use vim_kernels::{Precision, Recompute};
 use vim_model::{DecayGroups, Resize};
 
 use super::compared::Part;
 use super::error::{ConfigError, Problem};
-use super::values::{BatchSize, Gpus, Interval, RecomputeChoice, ResultsPage};
+use super::values::{BatchSize, Gpus, Interval, ResultsPage, WordOrBool};
 
 /// The `[run]` section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -74,6 +75,70 @@ pub enum EmaStatistics {
     Averaged,
     /// The model's own.
     Model,
+}
+
+/// What the backward pass computes again; see [`Recompute`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "named as those of `Recompute`")]
+pub enum RecomputeChoice {
+    /// As little as the device's memory allows, from the second step on.
+    #[default]
+    Auto,
+    Nothing,
+    Inputs,
+    States,
+}
+
+impl RecomputeChoice {
+    pub(super) const WORDS: [(&str, Self); 4] = [
+        ("auto", Self::Auto),
+        ("nothing", Self::Nothing),
+        ("inputs", Self::Inputs),
+        ("states", Self::States),
+    ];
+}
+
+/// What a step begins with; see [`RecomputeChoice::Auto`].
+impl From<RecomputeChoice> for Recompute {
+    fn from(choice: RecomputeChoice) -> Self {
+        match choice {
+            RecomputeChoice::Nothing => Self::Nothing,
+            RecomputeChoice::Auto | RecomputeChoice::Inputs => Self::Inputs,
+            RecomputeChoice::States => Self::States,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RecomputeChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(WordOrBool {
+            expected: "`\"auto\"`, `\"nothing\"`, `\"inputs\"` or `\"states\"`",
+            words: &Self::WORDS,
+            // As files of before the words have them.
+            of_bool: |states| if states { Self::States } else { Self::Inputs },
+        })
+    }
+}
+
+impl JsonSchema for RecomputeChoice {
+    fn schema_name() -> Cow<'static, str> {
+        "RecomputeChoice".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let [auto, nothing, inputs, states] = Self::WORDS.map(|(word, _)| word);
+        json_schema!({
+            "description": "What is computed again.",
+            "oneOf": [
+                { "const": auto },
+                { "const": nothing },
+                { "const": inputs },
+                { "const": states },
+                { "type": "boolean" }
+            ]
+        })
+    }
 }
 
 /// The `[train]` section.

@@ -9,7 +9,6 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use vim_kernels::Recompute;
 
 use super::versions::{OLDEST, VERSION};
 
@@ -136,26 +135,35 @@ impl Serialize for ResultsPage {
 
 impl<'de> Deserialize<'de> for ResultsPage {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ResultsPageVisitor)
+        deserializer.deserialize_any(WordOrBool {
+            expected: "`\"auto\"`, true or false",
+            words: &[(AUTO, Self::Auto)],
+            of_bool: |is_wanted| if is_wanted { Self::Always } else { Self::Never },
+        })
     }
 }
 
-struct ResultsPageVisitor;
+/// A value that is one of some words, or true or false.
+pub(super) struct WordOrBool<T: 'static> {
+    pub(super) expected: &'static str,
+    pub(super) words: &'static [(&'static str, T)],
+    pub(super) of_bool: fn(bool) -> T,
+}
 
-impl Visitor<'_> for ResultsPageVisitor {
-    type Value = ResultsPage;
+impl<T: Copy> Visitor<'_> for WordOrBool<T> {
+    type Value = T;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("`\"auto\"`, true or false")
+        formatter.write_str(self.expected)
     }
 
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<ResultsPage, E> {
-        let wrong = || E::invalid_value(Unexpected::Str(text), &self);
-        (text == AUTO).then_some(ResultsPage::Auto).ok_or_else(wrong)
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        let known = self.words.iter().find(|(word, _)| *word == text);
+        known.map(|(_, value)| *value).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
     }
 
-    fn visit_bool<E: de::Error>(self, is_wanted: bool) -> Result<ResultsPage, E> {
-        Ok(if is_wanted { ResultsPage::Always } else { ResultsPage::Never })
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<T, E> {
+        Ok((self.of_bool)(value))
     }
 }
 
@@ -237,82 +245,6 @@ impl JsonSchema for BatchSize {
         json_schema!({
             "description": "A number of images, or \"auto\".",
             "oneOf": [{ "type": "integer", "minimum": 1 }, { "const": AUTO }]
-        })
-    }
-}
-
-/// What the backward pass computes again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RecomputeChoice {
-    /// As little as the device's memory allows.
-    #[default]
-    Auto,
-    /// Nothing.
-    Nothing,
-    /// What the scans read.
-    Inputs,
-    /// Their states as well.
-    States,
-}
-
-impl RecomputeChoice {
-    const WORDS: [(&str, Self); 4] = [
-        ("auto", Self::Auto),
-        ("nothing", Self::Nothing),
-        ("inputs", Self::Inputs),
-        ("states", Self::States),
-    ];
-}
-
-/// What a step begins with; see [`RecomputeChoice::Auto`].
-impl From<RecomputeChoice> for Recompute {
-    fn from(choice: RecomputeChoice) -> Self {
-        match choice {
-            RecomputeChoice::Nothing => Self::Nothing,
-            RecomputeChoice::Auto | RecomputeChoice::Inputs => Self::Inputs,
-            RecomputeChoice::States => Self::States,
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for RecomputeChoice {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(RecomputeVisitor)
-    }
-}
-
-struct RecomputeVisitor;
-
-impl Visitor<'_> for RecomputeVisitor {
-    type Value = RecomputeChoice;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("`\"auto\"`, `\"nothing\"`, `\"inputs\"` or `\"states\"`")
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<RecomputeChoice, E> {
-        let known = RecomputeChoice::WORDS.into_iter().find(|(word, _)| *word == text);
-        let wrong = || E::invalid_value(Unexpected::Str(text), &self);
-        known.map(|(_, choice)| choice).ok_or_else(wrong)
-    }
-
-    /// As files of before these words have it.
-    fn visit_bool<E: de::Error>(self, states: bool) -> Result<RecomputeChoice, E> {
-        Ok(if states { RecomputeChoice::States } else { RecomputeChoice::Inputs })
-    }
-}
-
-impl JsonSchema for RecomputeChoice {
-    fn schema_name() -> Cow<'static, str> {
-        "RecomputeChoice".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let words = Self::WORDS.map(|(word, _)| word);
-        json_schema!({
-            "description": "What is computed again.",
-            "oneOf": [{ "enum": words }, { "type": "boolean" }]
         })
     }
 }
@@ -535,7 +467,7 @@ impl JsonSchema for Interval {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{DevicesConfig, RunConfig, TrainConfig};
+    use crate::config::{DevicesConfig, RecomputeChoice, RunConfig, TrainConfig};
 
     fn gpus(value: &str) -> Result<Gpus, toml::de::Error> {
         toml::from_str::<DevicesConfig>(&format!("gpus = {value}")).map(|devices| devices.gpus)

@@ -36,11 +36,13 @@ pub fn device_memory(device: &Device) -> Option<u64> {
     device.clone().inner().memory_pool_usage().map(|usage| usage.bytes_reserved)
 }
 
-/// Memory that a driver and a process take of a GPU beside what the process asks for.
+/// Least memory that a driver and a process take of a GPU beside what the process asks for; half
+/// of that, where it is more, may be what the driver is about to get back.
 const BESIDE: u64 = 2 << 30;
 
 /// Whether no other process uses the memory of the CUDA device, and this one has reserved a third
-/// of it or less: what a step saves may then grow by half, and an evaluation's memory lie beside it.
+/// of it or less: what a step saves may then grow by half, and an evaluation's memory lie beside
+/// it.
 pub(crate) fn has_room(device: &Device) -> bool {
     let numbers = || {
         let reserved = device_memory(device)?;
@@ -51,7 +53,7 @@ pub(crate) fn has_room(device: &Device) -> bool {
 }
 
 fn is_roomy(reserved: u64, free: u64, all: u64) -> bool {
-    free + reserved + BESIDE >= all && reserved <= all / 3
+    free + reserved + BESIDE.max(reserved / 2) >= all && reserved <= all / 3
 }
 
 /// Bytes left within the control groups (v2) of this process, not counting reclaimable file cache.
@@ -133,6 +135,8 @@ mod tests {
             (gib(5), gib(74), true),
             // Another process has 3 GiB.
             (gib(5), gib(72), false),
+            (gib(20), gib(51), true),
+            (gib(20), gib(49), false),
             (gib(26), gib(53), true),
             (gib(27), gib(52), false),
         ] {

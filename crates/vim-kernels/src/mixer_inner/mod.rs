@@ -160,8 +160,8 @@ fused_op! {
 /// `causal_conv1d_bidirectional` with silu on the first half of `xz`, the projections `x_proj` and
 /// `dt_proj`, then `selective_scan_bidirectional`, gated by the second half. One node of the graph,
 /// which saves `xz`, the projections and the prepared weights, in the type of `xz`, on a GPU its
-/// result, and what the backward pass does not [`Recompute`]. Nothing is concatenated. On a CPU each
-/// image goes through all of it in the cache of a core.
+/// result, and what the backward pass does not [`Recompute`]. Nothing is concatenated. On a CPU
+/// each image goes through all of it in the cache of a core.
 ///
 /// # Shapes
 ///
