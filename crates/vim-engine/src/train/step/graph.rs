@@ -320,3 +320,6 @@ impl<I> Recorded<I> {
         Ok(self.sums.clone())
     }
 }
+
+#[cfg(test)]
+mod tests;

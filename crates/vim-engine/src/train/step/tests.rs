@@ -6,7 +6,6 @@ use burn::module::Param;
 use burn::tensor::{Device, Int, TensorData};
 use vim_comm::{Place, Rendezvous};
 use vim_model::{Vim, VimConfig};
-use vim_run::checkpoint::Weights;
 
 use super::*;
 use crate::config::{Config, LossKind, TrainConfig};
@@ -14,11 +13,8 @@ use crate::task::classification::{Classifier, Labelled, Targets};
 use crate::task::{InitFor, InitWeights, Placement};
 use crate::train::optim::tests as optim_tests;
 
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-mod on_a_gpu;
-
 /// With everything that is drawn per image: drop path and dropout.
-fn model(device: &Device) -> Vim {
+pub(super) fn model(device: &Device) -> Vim {
     let config = VimConfig {
         image_size: 8.into(),
         patch_size: 4,
@@ -104,7 +100,7 @@ fn metrics_are_the_loss_and_the_root_and_say_what_is_not_finite() {
     assert_eq!(read.requests, asked);
 }
 
-fn numbers(model: &Vim) -> Vec<f32> {
+pub(super) fn numbers(model: &Vim) -> Vec<f32> {
     optim_tests::values(model).into_values().flatten().map(|value| value as f32).collect()
 }
 
@@ -323,7 +319,7 @@ fn no_gradient_is_taken_of_the_parts_of_joint_losses() {
     }
 }
 
-fn floats(tensor: Tensor<1>) -> Vec<f64> {
+pub(super) fn floats(tensor: Tensor<1>) -> Vec<f64> {
     tensor.into_data().iter::<f32>().map(f64::from).collect()
 }
 

@@ -1,11 +1,21 @@
 //! On a GPU, in software where wgpu is: what a step makes of other images, draws, rates and weights
 //! each time is the same to the bit, launched or replayed.
 
+#![cfg(any(feature = "cuda", feature = "wgpu"))]
+
+use burn::tensor::{Int, TensorData};
+use vim_comm::Comm;
 use vim_kernels::{in_own_buffer, overwrite};
+use vim_model::{Vim, VimConfig};
+use vim_run::checkpoint::Weights;
 
 use super::*;
-use crate::config::GraphChoice;
-use crate::task::Held;
+use crate::config::TrainConfig;
+use crate::task::classification::{Classifier, Labelled, Targets};
+use crate::task::replayed::values;
+use crate::train::state::TrainState;
+use crate::train::step::tests::{floats, model, numbers};
+use crate::train::step::{Passes, Requests};
 
 const STEPS: usize = 8;
 
