@@ -1,6 +1,5 @@
 //! Forward passes of many batches of one shape: from some on, replays of a graph.
 
-use burn::module::{Module, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 use vim_kernels::{Graph, KernelError, supports_multi_tensor};
 
@@ -12,15 +11,13 @@ const LAUNCHED: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Replayed<F> {
     forward: F,
-    weights: Vec<Tensor<1>>,
     launched: usize,
     graph: Option<Graph<F, 4, 2>>,
 }
 
 impl<F: Fn(Tensor<4>) -> Result<Tensor<2>, KernelError> + Clone> Replayed<F> {
-    /// The passes of `model`, by `forward`.
-    pub(crate) fn of(model: &impl Module, forward: F) -> Self {
-        Self { forward, weights: values(model), launched: 0, graph: None }
+    pub(crate) fn new(forward: F) -> Self {
+        Self { forward, launched: 0, graph: None }
     }
 
     /// `[B, K]` of `images`, `[B, 3, H, W]`.
@@ -30,7 +27,7 @@ impl<F: Fn(Tensor<4>) -> Result<Tensor<2>, KernelError> + Clone> Replayed<F> {
         }
         let is_due = self.launched == LAUNCHED && self.graph.is_none();
         if is_due && supports_multi_tensor(&images.device()) {
-            match Graph::capture(images.clone(), &self.weights, self.forward.clone()) {
+            match Graph::capture(images.clone(), self.forward.clone()) {
                 Ok(graph) => return self.graph.insert(graph).replay(images),
                 // As it was.
                 Err(KernelError::NoGraph { .. }) => {}
@@ -40,21 +37,6 @@ impl<F: Fn(Tensor<4>) -> Result<Tensor<2>, KernelError> + Clone> Replayed<F> {
         self.launched += 1;
         (self.forward)(images)
     }
-}
-
-/// All floats of a model, each as one row.
-pub(crate) fn values(model: &impl Module) -> Vec<Tensor<1>> {
-    struct Values(Vec<Tensor<1>>);
-    impl ModuleVisitor for Values {
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let value = param.val().inner();
-            let count = value.shape().num_elements();
-            self.0.push(value.reshape([count]));
-        }
-    }
-    let mut values = Values(Vec::new());
-    model.visit(&mut values);
-    values.0
 }
 
 #[cfg(all(test, feature = "wgpu"))]
@@ -77,7 +59,7 @@ mod tests {
             let numbers: Vec<f32> = numbers.collect();
             Tensor::<1>::from_floats(&numbers[..], &device).reshape([batch, 3, 8, 8])
         };
-        let mut passes = Replayed::of(&model, |images| {
+        let mut passes = Replayed::new(|images| {
             launched.set(launched.get() + 1);
             model.forward(images)
         });

@@ -6,7 +6,6 @@ use vim_kernels::{Graph, KernelError};
 use vim_model::{Cost, ImageSize, ModelError, Vim};
 
 use super::Objective;
-use super::replayed::values;
 use crate::config::Config;
 use crate::error::Error;
 
@@ -66,7 +65,7 @@ pub(super) fn record<'a>(
     model: &'a Vim,
     images: &Tensor<4>,
 ) -> Result<Graph<impl Fn(Tensor<4>) -> Result<Tensor<2>, KernelError> + use<'a>, 4, 2>, Error> {
-    let graph = Graph::capture(images.clone(), &values(model), |images| model.forward(images))?;
+    let graph = Graph::capture(images.clone(), |images| model.forward(images))?;
     for seed in 0..REPLAYS {
         images.device().seed(seed);
         let images = images.random_like(Distribution::Normal(0.0, 1.0));

@@ -16,6 +16,7 @@ use crate::task::Objective;
 use crate::weights::WeightsError;
 
 pub use ema::Ema;
+pub(super) use ema::running_statistics;
 
 /// Name of the optimizer's file in a checkpoint.
 const OPTIMIZER: &str = "optimizer.safetensors";

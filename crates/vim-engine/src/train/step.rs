@@ -18,10 +18,9 @@ use vim_run::checkpoint::Window;
 mod graph;
 
 use super::optim::{Clip, clip_factor, flat_gradients};
-use super::state::{Packing, TrainState};
+use super::state::{Packing, TrainState, running_statistics};
 use crate::device::memory::has_room;
 use crate::error::Error;
-use crate::task::replayed::values;
 use crate::task::{Draw, Objective};
 pub use graph::StepGraph;
 use graph::Sums;
@@ -61,12 +60,13 @@ impl<M: Module> TrainState<M> {
         let sums = match passes {
             Passes::Watched(after) => pass(shards, after),
             Passes::Graph(graph) => {
-                let used = || {
+                let changed = || {
                     let model = self.model();
+                    let statistics = running_statistics(model).into_iter().map(|(_, value)| value);
                     let argument = largest_polynomial_argument(&model.devices()[0]);
-                    values(model).into_iter().chain(argument).collect()
+                    statistics.chain(argument).collect()
                 };
-                graph.run(shards, seed, used, &mut |shards| pass(shards, &mut |_| Ok(())))
+                graph.run(shards, seed, changed, &mut |shards| pass(shards, &mut |_| Ok(())))
             }
         };
         self.packing = packing;

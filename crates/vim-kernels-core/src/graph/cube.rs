@@ -87,7 +87,6 @@ pub(super) struct Recorded<const I: usize, const O: usize> {
 impl<const I: usize, const O: usize> Recorded<I, O> {
     pub(super) fn capture<E: From<KernelError>>(
         like: Tensor<I>,
-        used: &[Tensor<1>],
         forward: &impl Fn(Tensor<I>) -> Result<Tensor<O>, E>,
     ) -> Result<Self, E> {
         let device = like.device();
@@ -105,14 +104,8 @@ impl<const I: usize, const O: usize> Recorded<I, O> {
                 Ok((launches, output, _constants)) => {
                     return Ok(Self { input, output, launches, _constants });
                 }
-                Err(why) => {
-                    vouch(used);
-                    vouch_for(input.clone());
-                    if attempt == ATTEMPTS {
-                        return Err(why.into());
-                    }
-                    attempt += 1;
-                }
+                Err(why) if attempt == ATTEMPTS => return Err(why.into()),
+                Err(_) => attempt += 1,
             }
         }
     }
@@ -187,7 +180,7 @@ impl Window {
 
     fn close(mut self) -> Result<client::Graph, impl std::fmt::Display> {
         let client = self.0.take().expect("invariant: taken only here");
-        client.stop_capture().inspect_err(|_| forget_tables(&client))
+        client.stop_capture()
     }
 }
 
@@ -196,18 +189,9 @@ impl Drop for Window {
         // Something else failed, and is reported; this ends the recording whatever it returns. It
         // passes on a panic of the device's thread, which may be why this stack unwinds.
         if let Some(client) = self.0.take() {
-            drop(catch_unwind(AssertUnwindSafe(|| {
-                client.stop_capture().inspect_err(|_| forget_tables(&client))
-            })));
+            drop(catch_unwind(AssertUnwindSafe(|| client.stop_capture())));
         }
     }
-}
-
-/// Lets go of the launches' tables of sizes: those that a recording was to upload never were, and
-/// CubeCL keeps them as if they had been, so that every later launch with them would fail.
-fn forget_tables(client: &Client) {
-    // A failure is that of the device, which the next launch meets.
-    let _ = client.memory_cleanup();
 }
 
 /// An error in one line, without its backtrace.
@@ -227,35 +211,6 @@ fn copy_kernel<F: Numeric, N: Size>(
     let at = ABSOLUTE_POS;
     if at < count {
         to[at] = from[at];
-    }
-}
-
-#[cube(launch_unchecked)]
-fn vouch_kernel<F: Numeric>(of: &mut [F], never: u32, #[define(F)] _dtype: ElemType) {
-    if never == 1 {
-        of[0] = F::from_int(0);
-    }
-}
-
-/// Says that `used` holds what it held before a recording that failed: what launches that never run
-/// would have written counts as lost until something is written there, and CubeCL does not know of
-/// every kernel what it only reads.
-pub(super) fn vouch(used: &[Tensor<1>]) {
-    used.iter().for_each(|of| vouch_for(primitive(of.clone().inner())));
-}
-
-fn vouch_for(of: CubeTensor) {
-    let (client, dtype) = (of.client.clone(), elem(&of));
-    // SAFETY: nothing is written.
-    unsafe {
-        vouch_kernel::launch_unchecked(
-            &client,
-            CubeCount::new_single(),
-            CubeDim::new_1d(1),
-            of.into_buffer_arg(),
-            0,
-            dtype,
-        );
     }
 }
 

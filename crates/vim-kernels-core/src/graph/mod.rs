@@ -46,7 +46,7 @@ const TRACKED: &str = "gradients are tracked";
 /// let norm = |x: Tensor<3>| {
 ///     Ok(add_rms_norm(x, None, gain.clone(), 1e-5, KernelChoice::Auto)?.0)
 /// };
-/// match Graph::capture(x.clone(), &[gain.clone()], norm) {
+/// match Graph::capture(x.clone(), norm) {
 ///     Ok(graph) => assert_eq!(graph.replay(x)?.dims(), [1, 4, 8]),
 ///     Err(KernelError::NoGraph { why, .. }) => println!("kernel by kernel: {why}"),
 ///     Err(other) => return Err(other),
@@ -66,8 +66,6 @@ impl<F, const I: usize, const O: usize> Graph<F, I, O> {
     ///
     /// `forward` must launch the same kernels for every input of this shape and type, and must not
     /// read results on the host. What the host decides in it, such as random numbers, is recorded.
-    /// `used` are the tensors that it reads beside its input, such as weights: after a recording
-    /// that failed, CubeCL refuses what it takes for lost, and what is not named here may be.
     ///
     /// # Errors
     ///
@@ -75,7 +73,7 @@ impl<F, const I: usize, const O: usize> Graph<F, I, O> {
     /// no launches, gradients are tracked, the result is on another device, another graph is being
     /// recorded, or the pass did what cannot be recorded. The device computes as before then.
     /// Errors of `forward` are returned as they are.
-    pub fn capture<E>(input: Tensor<I>, used: &[Tensor<1>], forward: F) -> Result<Self, E>
+    pub fn capture<E>(input: Tensor<I>, forward: F) -> Result<Self, E>
     where
         F: Fn(Tensor<I>) -> Result<Tensor<O>, E>,
         E: From<KernelError>,
@@ -88,7 +86,7 @@ impl<F, const I: usize, const O: usize> Graph<F, I, O> {
             return Err(no_graph(&device, TRACKED).into());
         }
         let shape_and_type = shape_of(&input);
-        let recorded = on_cubecl::Recorded::capture(input, used, &forward)?;
+        let recorded = on_cubecl::Recorded::capture(input, &forward)?;
         Ok(Self { recorded, input: shape_and_type, _forward: forward })
     }
 
@@ -145,7 +143,7 @@ impl WarmUp {
     }
 
     /// Records what `run` launches, none of which runs now; beside it, what `run` returns. Of
-    /// memory that was there before, `run` may read and change, by kernels, that of `used`.
+    /// memory that was there before, `run` may change that of `changed`, by kernels.
     ///
     /// # Errors
     ///
@@ -153,14 +151,20 @@ impl WarmUp {
     /// Errors of `run` are returned as they are.
     pub fn record<T, E: From<KernelError>>(
         self,
-        used: &[Tensor<1>],
+        changed: &[Tensor<1>],
         run: impl FnOnce() -> Result<T, E>,
     ) -> Result<(Launches, T), E> {
-        let recorded = self.0.record(run);
-        if recorded.is_err() {
-            on_cubecl::vouch(used);
+        // What launches would have written that never run counts as lost, until it is written.
+        let before: Vec<Tensor<1>> = changed.iter().map(in_own_buffer).collect();
+        match self.0.record(run) {
+            Ok((launches, result)) => Ok((Launches(launches), result)),
+            Err(error) => {
+                for (to, by) in changed.iter().zip(before) {
+                    overwrite(to, by)?;
+                }
+                Err(error)
+            }
         }
-        recorded.map(|(launches, result)| (Launches(launches), result))
     }
 }
 

@@ -38,7 +38,7 @@ fn layers(device: &Device) -> impl Fn(Tensor<3>) -> Result<Tensor<3>, KernelErro
 fn a_replay_has_the_bits_of_the_launches() {
     for device in gpus() {
         let forward = layers(&device);
-        let graph = Graph::capture(input(0.1, &device), &[], &forward).unwrap();
+        let graph = Graph::capture(input(0.1, &device), &forward).unwrap();
         let mut replayed = Vec::new();
         for step in [0.1, 0.23, 0.31] {
             replayed.push(graph.replay(input(step, &device)).unwrap());
@@ -59,11 +59,11 @@ fn an_error_of_the_pass_is_returned_and_ends_the_recording() {
     for device in gpus() {
         let narrow = tensor(&numbers(11 * 4, 0.3), [11, 4], &device);
         let wrong = |x| linear(x, narrow.clone(), None, Precision::F32);
-        let error = Graph::capture(input(0.1, &device), &[], wrong).map(|_| ()).unwrap_err();
+        let error = Graph::capture(input(0.1, &device), wrong).map(|_| ()).unwrap_err();
         assert!(matches!(error, KernelError::Shape { operation: "linear", .. }), "{error}");
         // The device computes, and records, as before.
         let forward = layers(&device);
-        let graph = Graph::capture(input(0.1, &device), &[], &forward).unwrap();
+        let graph = Graph::capture(input(0.1, &device), &forward).unwrap();
         let [replayed, launched] =
             [graph.replay(input(0.2, &device)), forward(input(0.2, &device))].map(Result::unwrap);
         assert_eq!(values(replayed), values(launched));
@@ -78,13 +78,13 @@ fn what_reads_a_result_is_not_recorded() {
             Ok::<_, KernelError>(x * sum)
         };
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            Graph::capture(input(0.1, &device), &[], reads).map(|_| ())
+            Graph::capture(input(0.1, &device), reads).map(|_| ())
         }));
         assert!(!matches!(caught, Ok(Ok(()))), "{device:?}");
         // Neither way leaves the device recording.
         let forward = layers(&device);
         let launched = forward(input(0.2, &device)).unwrap();
-        let graph = Graph::capture(input(0.1, &device), &[], &forward).unwrap();
+        let graph = Graph::capture(input(0.1, &device), &forward).unwrap();
         assert_eq!(values(graph.replay(input(0.2, &device)).unwrap()), values(launched));
     }
 }
@@ -92,7 +92,7 @@ fn what_reads_a_result_is_not_recorded() {
 #[test]
 fn another_input_is_an_error() {
     for device in gpus() {
-        let graph = Graph::capture(input(0.1, &device), &[], layers(&device)).unwrap();
+        let graph = Graph::capture(input(0.1, &device), layers(&device)).unwrap();
         let error = graph.replay(Tensor::zeros([2, 7, 13], &device)).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -114,7 +114,7 @@ fn a_result_on_another_device_is_an_error() {
     for device in gpus() {
         let away =
             |x: Tensor<3>| Ok::<_, KernelError>(Tensor::<3>::zeros(x.dims(), &Device::flex()));
-        let error = Graph::capture(input(0.1, &device), &[], away).map(|_| ()).unwrap_err();
+        let error = Graph::capture(input(0.1, &device), away).map(|_| ()).unwrap_err();
         assert!(error.to_string().ends_with("the result is not where the input is"), "{error}");
     }
 }
@@ -124,12 +124,11 @@ fn one_graph_is_recorded_at_a_time() {
     for device in gpus() {
         let forward = layers(&device);
         let within = |x: Tensor<3>| {
-            let error =
-                Graph::capture(x.clone(), &[], &forward).map(|_| ()).unwrap_err().to_string();
+            let error = Graph::capture(x.clone(), &forward).map(|_| ()).unwrap_err().to_string();
             assert!(error.ends_with("another graph is being recorded"), "{error}");
             forward(x)
         };
-        let graph = Graph::capture(input(0.1, &device), &[], within).unwrap();
+        let graph = Graph::capture(input(0.1, &device), within).unwrap();
         let [replayed, launched] =
             [graph.replay(input(0.2, &device)), forward(input(0.2, &device))].map(Result::unwrap);
         assert_eq!(values(replayed), values(launched));
@@ -140,12 +139,11 @@ fn one_graph_is_recorded_at_a_time() {
 fn a_device_that_records_nothing_says_so() {
     let device = Device::flex();
     assert!(has_kernel(&device));
-    let error = Graph::capture(input(0.1, &device), &[], layers(&device)).map(|_| ()).unwrap_err();
+    let error = Graph::capture(input(0.1, &device), layers(&device)).map(|_| ()).unwrap_err();
     assert_eq!(error.to_string(), "the CPU replays no graph: its backend records no launches");
     for device in gpus() {
         let device = device.autodiff();
-        let error =
-            Graph::capture(input(0.1, &device), &[], layers(&device)).map(|_| ()).unwrap_err();
+        let error = Graph::capture(input(0.1, &device), layers(&device)).map(|_| ()).unwrap_err();
         assert!(error.to_string().ends_with("gradients are tracked"), "{error}");
     }
 }

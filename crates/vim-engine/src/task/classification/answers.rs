@@ -99,11 +99,8 @@ impl NamedTask for Classification {
     ) -> Result<impl FnMut(&[PathBuf]) -> Result<Vec<Result<Answer, String>>, Error>, Error> {
         let top = options.top.unwrap_or(TOP);
         let with_thumbnails = options.format()? == Some(Format::Html);
-        let model = &trained.model;
-        let mut passes = Replayed::of(model, {
-            let model = model.clone();
-            move |images| model.forward(images)
-        });
+        let model = trained.model.clone();
+        let mut passes = Replayed::new(move |images| model.forward(images));
         Ok(move |paths: &[PathBuf]| {
             let logits_of = |images| passes.run(images);
             let seen = trained.answers(paths, top.max(IN_TABLE), logits_of)?;

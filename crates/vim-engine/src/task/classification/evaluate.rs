@@ -49,7 +49,7 @@ pub fn evaluate(
             Ok((pixels, labels, count, unread))
         }))
     };
-    let mut passes = Replayed::of(model, |images| model.forward(images));
+    let mut passes = Replayed::new(|images| model.forward(images));
     let mut next = upload();
     while let Some(batch) = next {
         comm.beat();

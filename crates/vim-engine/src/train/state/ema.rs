@@ -136,7 +136,7 @@ impl Ema {
 }
 
 /// The running statistics of `model`, `[C]` each, and what identifies them in its copies.
-fn running_statistics<M: Module>(model: &M) -> Vec<(ParamId, Tensor<1>)> {
+pub(in crate::train) fn running_statistics<M: Module>(model: &M) -> Vec<(ParamId, Tensor<1>)> {
     #[derive(Default)]
     struct Statistics {
         path: Vec<String>,

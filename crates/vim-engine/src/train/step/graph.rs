@@ -9,18 +9,12 @@ use vim_kernels::{
 use vim_model::ClassToken;
 
 use crate::config::{Config, ConfigError, GraphChoice};
-use crate::device::memory::{device_memory, has_room};
 use crate::error::Error;
 use crate::task::{Held, Objective};
 
 /// Recordings that are tried. One is given up if it asks for a buffer while all that the steps
 /// before it left are in use.
 const ATTEMPTS: usize = 4;
-/// Buffers that are kept free for a recording after one has failed, each a share of the memory that
-/// the steps before took.
-const PIECES: usize = 4;
-/// See [`PIECES`].
-const SPARE: u64 = 64;
 /// Warm-ups that something else than a step may end, one after the other.
 const INTERRUPTIONS: usize = 8;
 
@@ -70,20 +64,6 @@ struct Before<I> {
     /// much memory.
     inputs: Vec<I>,
     warm_up: Stage,
-}
-
-impl<I> Before<I> {
-    /// After a recording that failed, memory that the recorded pass then finds free: it may ask for
-    /// a buffer before the host has let go of one that it needs no more, which depends on how far
-    /// the host is ahead of the device's thread.
-    fn spare(&self) -> Vec<Tensor<1>> {
-        let is_wanted = self.failed > 0 && has_room(&self.device);
-        let Some(reserved) = device_memory(&self.device).filter(|_| is_wanted) else {
-            return Vec::new();
-        };
-        let each = (reserved / SPARE).next_multiple_of(1024) as usize / size_of::<f32>();
-        (0..PIECES).map(|_| Tensor::empty([each], &self.device.clone().inner())).collect()
-    }
 }
 
 /// Steps that ran since the preparation.
@@ -189,13 +169,12 @@ impl<I: Clone> StepGraph<I> {
         }
     }
 
-    /// What `pass` makes of `shards`, which draws from `seed`, and of what was there before
-    /// reads and changes `used` beside the inputs.
+    /// What `pass` makes of `shards`, which draws from `seed` and changes `changed` in place.
     pub(super) fn run(
         &mut self,
         shards: Vec<I>,
         seed: u64,
-        used: impl FnOnce() -> Vec<Tensor<1>>,
+        changed: impl FnOnce() -> Vec<Tensor<1>>,
         pass: &mut dyn FnMut(Vec<I>) -> Result<Sums, Error>,
     ) -> Result<Sums, Error> {
         let before = match &mut self.state {
@@ -229,9 +208,7 @@ impl<I: Clone> StepGraph<I> {
                 }
             },
             Stage::One(warm_up) => {
-                let spare = before.spare();
                 let (draws, sums) = Draws::collect(|| pass(shards));
-                drop(spare);
                 before.warm_up = Stage::Two(warm_up, draws);
                 sums
             }
@@ -239,7 +216,7 @@ impl<I: Clone> StepGraph<I> {
                 let (own, copies): (_, Vec<I>) =
                     (shards.clone(), shards.iter().map(hold).collect());
                 let recorded =
-                    warm_up.record(&used(), || draws.read(|| pass(own)).map_err(Failed::Pass));
+                    warm_up.record(&changed(), || draws.read(|| pass(own)).map_err(Failed::Pass));
                 match recorded {
                     Ok((launches, sums)) => {
                         let inputs = shards;
@@ -252,11 +229,12 @@ impl<I: Clone> StepGraph<I> {
                     Err(Failed::Pass(error)) => Err(error),
                     Err(Failed::Recording(why)) => {
                         before.failed += 1;
-                        write(&before.inputs, copies, overwrite)?;
                         if before.failed == ATTEMPTS {
                             self.give_up(&why.to_string())?;
                         }
-                        pass(shards)
+                        let sums = pass(shards)?;
+                        check_not_lost(&sums, &why)?;
+                        Ok(sums)
                     }
                 }
             }
@@ -284,6 +262,19 @@ fn write<I>(
         return Err(Error::internal(format!("{got} shards where {held} were recorded")));
     }
     held.iter().zip(shards).try_for_each(|(held, by)| Ok(overwrite(held, by)?))
+}
+
+/// Checks that the device computes after a recording that failed: CubeCL takes what its launches
+/// may have written for lost, and on CUDA refuses what reads it.
+fn check_not_lost(sums: &Sums, why: &KernelError) -> Result<(), Error> {
+    let tail = sums.tensors.last().cloned();
+    if tail.is_none_or(|tail| tail.try_into_data().is_ok()) {
+        return Ok(());
+    }
+    Err(Error::failed(format!(
+        "a step could not be recorded, and the device lost what it held: {why}: go on with \
+         `--resume auto --set devices.graph=off`"
+    )))
 }
 
 fn refused(why: &str) -> ConfigError {

@@ -93,7 +93,7 @@ fn write<T: NamedTask>(asked: &Features, subject: &Subject) -> Result<(), Error>
     let mut npz = Npz::new(output, layers.iter().map(name))?;
     let mut walk = Walk::new(paths.len(), true);
     let mut kept = Vec::new();
-    let mut passes = Replayed::of(&model, |images| pooled(&model, images, &layers));
+    let mut passes = Replayed::new(|images| pooled(&model, images, &layers));
     for paths in paths.chunks(asked.model.batch.unwrap_or(T::PREDICTED_AT_A_TIME)) {
         let pictures = seer.read(paths);
         if let Some(images) = seer.upload(&pictures)? {
