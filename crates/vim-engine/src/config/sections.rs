@@ -99,12 +99,14 @@ impl RecomputeChoice {
     ];
 }
 
-/// What a step begins with; see [`RecomputeChoice::Auto`].
+/// What the first step computes again: one that keeps all leaves less memory behind than the
+/// recording of the third may ask for.
 impl From<RecomputeChoice> for Recompute {
     fn from(choice: RecomputeChoice) -> Self {
         match choice {
-            RecomputeChoice::Nothing => Self::Nothing,
-            RecomputeChoice::Auto | RecomputeChoice::Inputs => Self::Inputs,
+            RecomputeChoice::Auto | RecomputeChoice::Nothing | RecomputeChoice::Inputs => {
+                Self::Inputs
+            }
             RecomputeChoice::States => Self::States,
         }
     }

@@ -38,9 +38,9 @@ pub struct TrainState<M> {
     pub(super) clip: Option<f64>,
     /// Of gradients and loss, once several shards or ranks have been summed.
     pub(super) packing: Option<Packing>,
-    /// How the model's backward passes come to recompute nothing: after the first step, if the
-    /// device's memory allows it.
-    pub(super) may_keep: Option<fn(M, Recompute) -> M>,
+    /// How the model's backward passes come to recompute nothing after the first step: where that
+    /// is chosen, or, by `auto`, the device's memory allows it.
+    pub(super) may_keep: Option<(fn(M, Recompute) -> M, RecomputeChoice)>,
     /// Whether it did, until somebody asks.
     pub(super) keeps: Option<bool>,
 }
@@ -48,7 +48,8 @@ pub struct TrainState<M> {
 impl<M: Module> TrainState<M> {
     /// The state of training `model` under `config` before the first step.
     pub fn new<O: Objective<Model = M>>(objective: &O, config: &Config, model: M) -> Self {
-        let is_auto = config.train.recompute == RecomputeChoice::Auto;
+        let choice = config.train.recompute;
+        let may_keep = matches!(choice, RecomputeChoice::Auto | RecomputeChoice::Nothing);
         let groups = ParamGroup::all(&model, config, |path, rank| objective.placement(path, rank));
         Self {
             optimizer: AdamW::new(&config.optim, groups),
@@ -59,7 +60,7 @@ impl<M: Module> TrainState<M> {
             micro_batches: config.train.accumulate,
             clip: config.train.clip_grad,
             packing: None,
-            may_keep: is_auto.then_some(O::with_recompute as fn(M, Recompute) -> M),
+            may_keep: may_keep.then_some((O::with_recompute, choice)),
             keeps: None,
         }
     }

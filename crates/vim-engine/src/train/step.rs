@@ -19,6 +19,7 @@ mod graph;
 
 use super::optim::{Clip, clip_factor, flat_gradients};
 use super::state::{Packing, TrainState, running_statistics};
+use crate::config::RecomputeChoice;
 use crate::device::memory::has_room;
 use crate::error::Error;
 use crate::task::{Draw, Objective};
@@ -194,16 +195,16 @@ impl<M: Module> TrainState<M> {
     }
 
     /// After the first step: lets the next ones keep what their backward passes read, with the same
-    /// numbers, where the memory that this one took leaves room for it.
+    /// numbers, where that is chosen or the memory that this one took leaves room for it.
     fn keep_if_there_is_room(&mut self) {
-        let Some(with) = self.may_keep.take() else { return };
+        let Some((with, choice)) = self.may_keep.take() else { return };
         let device = self.model().devices().into_iter().find(runs_cuda);
         let Some(device) = device else { return };
-        let is_roomy = has_room(&device);
-        if is_roomy {
+        let keeps = choice == RecomputeChoice::Nothing || has_room(&device);
+        if keeps {
             self.model = self.model.take().map(|model| with(model, Recompute::Nothing));
         }
-        self.keeps = Some(is_roomy);
+        self.keeps = (choice == RecomputeChoice::Auto).then_some(keeps);
     }
 
     /// Counts a step that changed nothing.

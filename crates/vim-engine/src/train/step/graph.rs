@@ -213,8 +213,7 @@ impl<I: Clone> StepGraph<I> {
                 sums
             }
             Stage::Two(warm_up, mut draws) => {
-                let (own, copies): (_, Vec<I>) =
-                    (shards.clone(), shards.iter().map(hold).collect());
+                let own = shards.clone();
                 let recorded =
                     warm_up.record(&changed(), || draws.read(|| pass(own)).map_err(Failed::Pass));
                 match recorded {
