@@ -99,8 +99,8 @@ impl RecomputeChoice {
     ];
 }
 
-/// What the first step computes again: one that keeps all leaves less memory behind than the
-/// recording of the third may ask for.
+/// What the first step computes again: where it kept all, the recording of the third step found too
+/// little memory free.
 impl From<RecomputeChoice> for Recompute {
     fn from(choice: RecomputeChoice) -> Self {
         match choice {

@@ -60,7 +60,7 @@ impl<M: Module> TrainState<M> {
             micro_batches: config.train.accumulate,
             clip: config.train.clip_grad,
             packing: None,
-            may_keep: may_keep.then_some((O::with_recompute, choice)),
+            may_keep: may_keep.then_some((O::with_recompute as fn(M, Recompute) -> M, choice)),
             keeps: None,
         }
     }
