@@ -144,15 +144,15 @@ fn whatever_changes_from_step_to_step_reaches_a_replay() {
         assert!((0..replayed.len()).all(is_new), "{varies:?}: {losses:?}");
     }
     let [plain, rate, decay] = [Varies::Weights, Varies::Rate, Varies::Decay].map(run);
-    // At rates 1e-3 to 8e-3 in place of 1e-3 the weights move 4.5 to 5 times as far; 2.6 to 2.8
-    // times at the recorded step's, 3e-3, in all that follow.
+    // At rates 1e-3 to 8e-3 in place of 1e-3 the weights move some three times as far, as they turn
+    // round sooner; at the recorded step's in all that follow, 3e-3, it would be twice.
     let moved = |run: &Trained| -> f64 {
         let begun = numbers(&undrawn(&gpu().autodiff()));
         let apart = run.weights[0].iter().zip(&begun).map(|(a, b)| f64::from((a - b).abs()));
         apart.sum()
     };
     let further = moved(&rate) / moved(&plain);
-    assert!((3.2..6.0).contains(&further), "{further}");
+    assert!((2.7..6.0).contains(&further), "{further}");
     assert!(plain.weights[0] == decay.weights[0] && plain.weights[1] != decay.weights[1]);
 }
 
