@@ -13,6 +13,8 @@
 #   loop         1000 steps of Vim-Ti at 224 px with the whole recipe; beside it the same step alone
 #   methods      a training step of every method, alone
 #   recompute    Vim-Ti with a batch of 512 and `train.recompute`
+#   graphs       the same bytes with `devices.graph` on and off, and on, stopped halfway and resumed without; with each
+#                `train.recompute`: every method, segmentation, parts, shards, and 20 steps at the sizes of the benchmarks
 #   precisions   runs to their end in f32 on the CPU, f32 and bf16 on the GPU: losses and accuracy within bands
 #   storm        12 SIGKILLs of a run on the GPU: the same bytes as undisturbed?
 #   ranks        the parts below that begin with ranks-. Where there are fewer GPUs than ranks, ranks share them, and NCCL
@@ -53,7 +55,7 @@ done
 [ -x "$binary" ] || refuse 'name a vim-train binary, as target/release/vim-train'
 [ -n "$out" ] || refuse 'name a folder for the logs: --out DIR'
 golden=${VIM_GOLDEN:-$(dirname "$binary")/vim-golden}
-[ "${#parts[@]}" -gt 0 ] || parts=(start doctor golden verify loop methods recompute precisions storm ranks memory bench)
+[ "${#parts[@]}" -gt 0 ] || parts=(start doctor golden verify loop methods recompute graphs precisions storm ranks memory bench)
 all=()
 for part in "${parts[@]}"; do
   case "$part" in
@@ -153,6 +155,47 @@ methods() {
 }
 
 recompute() { "$binary" bench phases "${tiny[@]}" --batch 512 --steps 20 --set train.recompute=states; }
+
+# Runs that must leave the same bytes, and how many of their steps were replays.
+graphs() {
+  local method failed=0 pids=()
+  mixed=(--set train.ema=0.99 --set model.drop_path=0.1 --set model.dropout=0.1 --set train.eval_every=40st)
+  for method in $all_methods; do
+    graphs_of "$method" 100 configs/quickstart.toml "${mixed[@]}" --set "model.discretization=$method" & pids+=($!)
+  done
+  graphs_of parts 100 configs/quickstart.toml "${mixed[@]}" --set train.accumulate=2 & pids+=($!)
+  graphs_of shards 100 configs/quickstart.toml "${mixed[@]}" --set train.shards=2 & pids+=($!)
+  graphs_of segmentation 100 configs/segment_shapes.toml & pids+=($!)
+  wait "${pids[@]}" || failed=1
+  graphs_of tiny-128 20 "${tiny[@]}" "${shapes[@]}" || failed=1
+  graphs_of tiny-512 20 "${tiny[@]}" "${shapes[@]}" --set train.batch_size=512 || failed=1
+  graphs_of small-256 20 configs/vim_small_imagenet.toml "${tiny[@]:1}" "${shapes[@]}" --set train.batch_size=256 || failed=1
+  graphs_of 32-px 20 configs/vim_tiny_cifar100.toml --set data.dataset=shapes --set train.batch_size=128 || failed=1
+  ! grep -h 'OTHER\|exit code' "$out"/graphs-*.log || failed=1
+  return "$failed"
+}
+graphs_of() { # NAME STEPS CONFIG...
+  local name=$1 steps=$2 one kind
+  shift 2
+  one=("$binary" train "$@" --set devices.backend=cuda --set train.precision=bf16 --set checkpoint.every=1000ep --set log.every=20st
+    --set "run.root=$work/graphs")
+  {
+    "${one[@]}" --steps "$steps" --set devices.graph=off --set train.recompute=inputs --set "run.name=$name-off"
+    "${one[@]}" --steps "$steps" --set devices.graph=on --set "run.name=$name-on"
+    "${one[@]}" --steps "$steps" --set devices.graph=on --set train.recompute=nothing --set "run.name=$name-nothing"
+    "${one[@]}" --steps "$steps" --set devices.graph=on --set train.recompute=states --set "run.name=$name-states"
+    "${one[@]}" --steps "$((steps / 2))" --set devices.graph=on --set "run.name=$name-resumed" &&
+      "${one[@]}" --steps "$steps" --resume must --set devices.graph=off --set "run.name=$name-resumed"
+  } > "$out/graphs-$name.txt" 2>&1
+  for kind in on nothing states resumed; do
+    if same "$work/graphs/$name-off" "$work/graphs/$name-$kind"; then echo "$name, $kind: the same bytes"; else
+      echo "$name, $kind: OTHER BYTES"
+      tail -n 3 "$out/graphs-$name.txt"
+    fi
+  done > "$out/graphs-$name.log" 2>&1
+  sed -n 's/.*"graph_replays":\([0-9]*\).*/\1 replays of '"$steps"' steps/p' "$work/graphs/$name-on/timing.jsonl" | tail -n 1 >> "$out/graphs-$name.log"
+  cat "$out/graphs-$name.log"
+}
 
 precisions() {
   local jobs
@@ -332,7 +375,7 @@ limit() {
     start | doctor | verify | loop) echo 420 ;;
     golden | memory | recompute) echo 120 ;;
     methods) echo 300 ;;
-    precisions | storm | bench | ranks-*) echo 580 ;;
+    precisions | storm | bench | graphs | ranks-*) echo 580 ;;
     memcheck | racecheck | synccheck | initcheck) echo "$LIMIT" ;;
     *) refuse "no part is called $1; --help has them" ;;
   esac
