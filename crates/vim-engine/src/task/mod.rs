@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use vim_comm::Comm;
 use vim_data::{BadSample, Pixels};
 use vim_kernels::{KernelError, Recompute};
+use vim_model::{Cost, ModelError, StateMatrix, VimConfig};
 use vim_run::metrics::{ScoreKind, Scores};
 use vim_run::signals::StopRequest;
 
@@ -109,6 +110,18 @@ pub trait Objective {
         let each = models.iter().zip(shards).zip(draws);
         each.map(|((model, inputs), draw)| self.loss(model, inputs, range.clone(), *draw)).collect()
     }
+}
+
+/// Trainable numbers of a model on the backbone `model` whose parts `cost` counts. A full A's
+/// operations are not counted, so they are those of a diagonal one and what it has more.
+fn parameters(
+    model: &VimConfig,
+    cost: impl FnOnce(&VimConfig) -> Result<Cost, ModelError>,
+) -> Result<u64, ModelError> {
+    let mut diagonal = model.clone();
+    diagonal.ssm.a = StateMatrix::Diagonal;
+    let more = model.num_parameters() - diagonal.num_parameters();
+    Ok(cost(&diagonal)?.parameters() + more as u64)
 }
 
 /// How inputs stay in one place of the device, from step to step.

@@ -288,7 +288,7 @@ impl Task for Classification {
                 model.method_label(),
                 model.ssm.series
             ),
-            parameters: model.cost()?.parameters(),
+            parameters: model.num_parameters() as u64,
             image_bytes: (size.height * size.width * 3) as u64,
             data: format!(
                 "data {} train, {} val, {} test images of {size} px, {} classes, {}",

@@ -22,7 +22,7 @@ use vim_run::metrics::ScoreKind;
 
 use super::dense::{DenseObjective, DenseTask, Drawn, PICTURES, is_federated};
 use super::named::Evaluating;
-use super::{Description, Evaluation, batches};
+use super::{Description, Evaluation, batches, parameters};
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use crate::output::coco;
@@ -93,7 +93,8 @@ impl DenseObjective for ObjectDetector {
         let ObjectRecipe { scale: [least, most], .. } = config.objects();
         let size = model.image_size;
         let detector = config.detector();
-        let cost = detector.cost(model, splits.train.num_classes())?;
+        let classes = splits.train.num_classes();
+        let parameters = parameters(model, |model| detector.cost(model, classes))?;
         let strides = DetectorConfig::strides(model);
         Ok(Description {
             model: format!(
@@ -105,7 +106,7 @@ impl DenseObjective for ObjectDetector {
                 model.method_label(),
                 model.ssm.series
             ),
-            parameters: cost.parameters(),
+            parameters,
             image_bytes: (size.height * size.width * 3) as u64,
             data: format!(
                 "data {} train, {} val, {} test images, objects of {} classes; crops of {size} px \

@@ -20,7 +20,7 @@ use vim_run::metrics::ScoreKind;
 
 use super::dense::{DenseObjective, DenseTask, Drawn, PICTURES};
 use super::named::Evaluating;
-use super::{Description, Evaluation, batches};
+use super::{Description, Evaluation, batches, parameters};
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use classes::{class_rows, classes_csv};
@@ -77,7 +77,8 @@ impl DenseObjective for PixelClassifier {
         let DenseRecipe { scale: [long, short], ratio: [least, most], inference, .. } =
             config.pairs();
         let size = model.image_size;
-        let cost = config.segmenter().cost(model, splits.train.num_classes())?;
+        let classes = splits.train.num_classes();
+        let parameters = parameters(model, |model| config.segmenter().cost(model, classes))?;
         Ok(Description {
             model: format!(
                 "UperNet on {} tokens, method {} (ssm.series = {})",
@@ -85,7 +86,7 @@ impl DenseObjective for PixelClassifier {
                 model.method_label(),
                 model.ssm.series
             ),
-            parameters: cost.parameters(),
+            parameters,
             image_bytes: (size.height * size.width * 4) as u64,
             data: format!(
                 "data {} train, {} val, {} test pairs, {} classes; crops of {size} px from images \
