@@ -23,6 +23,9 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 /// The key of the number of updates in the metadata of that file.
 const STEPS: &str = "steps";
 
+/// Says what the backward passes of a model compute again.
+type WithRecompute<M> = fn(M, Recompute) -> M;
+
 /// Model, optimizer, moving average and counters. Random draws are a function of the seed and the
 /// step, so no generator is stored.
 #[derive(Debug)]
@@ -40,7 +43,7 @@ pub struct TrainState<M> {
     pub(super) packing: Option<Packing>,
     /// How the model's backward passes come to recompute nothing after the first step: where that
     /// is chosen, or, by `auto`, the device's memory allows it.
-    pub(super) may_keep: Option<(fn(M, Recompute) -> M, RecomputeChoice)>,
+    pub(super) may_keep: Option<(WithRecompute<M>, RecomputeChoice)>,
     /// Whether it did, until somebody asks.
     pub(super) keeps: Option<bool>,
 }
@@ -60,7 +63,7 @@ impl<M: Module> TrainState<M> {
             micro_batches: config.train.accumulate,
             clip: config.train.clip_grad,
             packing: None,
-            may_keep: may_keep.then_some((O::with_recompute as fn(M, Recompute) -> M, choice)),
+            may_keep: may_keep.then_some((O::with_recompute as WithRecompute<M>, choice)),
             keeps: None,
         }
     }
