@@ -118,9 +118,7 @@ fn stages<T: Task>(config: &Config, resolved: ResolvedRun<T>) -> Result<Vec<Stag
     };
     let train = twice("training step", &device, &mut train_step)?;
     // The third is recorded, and keeps its memory beside what follows.
-    for _ in 0..2 {
-        train_step()?;
-    }
+    train_step()?;
     let model = state.weights(Weights::Model);
     let evaluate = task.evaluation_batch(&plain)?;
     // As the loop evaluates.

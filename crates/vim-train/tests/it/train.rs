@@ -44,6 +44,32 @@ fn arguments_beyond_a_polynomial_s_range_are_warned_of_in_every_task() {
     }
 }
 
+/// What a full A has more than a diagonal one is counted by a dry run as it is in the model, though
+/// nobody counts its operations.
+#[test]
+fn a_full_a_is_trained_and_its_numbers_are_counted_in_every_task() {
+    let fixture = |name: &str| format!("crates/vim-train/tests/it/fixtures/{name}.toml");
+    for config in ["configs/debug.toml".to_owned(), fixture("segment"), fixture("detect")] {
+        let bench = Bench::of(&config);
+        let numbers = |text: &str| -> i64 {
+            let line = text.lines().find(|line| line.contains(" parameters, "));
+            let words = line.unwrap_or_else(|| panic!("{config}: {text}")).split_whitespace();
+            words.skip_while(|word| *word != "model").nth(1).unwrap().parse().unwrap()
+        };
+        let [diagonal, full] = ["diagonal", "full"].map(|a| {
+            let a_is = format!("ssm.a={a}");
+            let sets = set(&[&a_is, "model.discretization=bilinear"]);
+            let dry = bench.train(a, &[&sets[..], &["--dry-run"]].concat());
+            assert_code(&dry, 0);
+            assert_code(&bench.train(a, &[&sets[..], &["--steps", "1"]].concat()), 0);
+            let said = format!("{}{}", stdout(&dry), stderr(&dry));
+            [numbers(&said), numbers(&bench.read(a, "log.txt"))]
+        });
+        let more = [full[0] - diagonal[0], full[1] - diagonal[1]];
+        assert!(more[0] > 0 && more[0] == more[1], "{config}: {more:?}");
+    }
+}
+
 /// How a run ended.
 fn exit(bench: &Bench, name: &str) -> Value {
     read_json(bench.folder(name).join("exit.json"))

@@ -185,7 +185,7 @@ impl<I: Clone> StepGraph<I> {
                 return recorded.replay(seed);
             }
             State::Before(Before { interrupted: INTERRUPTIONS.., .. }) => {
-                self.give_up("an evaluation or a checkpoint ends every third step or sooner")?;
+                self.give_up("an evaluation or a checkpoint follows every second step or sooner")?;
                 return pass(shards);
             }
             State::Before(before) => before,

@@ -214,7 +214,7 @@ fn interrupted(is_asked_for: bool) -> Result<StepGraph<Tensor<1>>, Error> {
 
 #[test]
 fn a_graph_that_is_never_recorded_is_told() {
-    let why = "an evaluation or a checkpoint ends every third step or sooner";
+    let why = "an evaluation or a checkpoint follows every second step or sooner";
     let mut graph = interrupted(false).unwrap();
     assert_eq!((graph.why_not(), graph.replays), (Some(why), 0));
     assert!(graph.take_failure().unwrap().ends_with(why) && graph.take_failure().is_none());
