@@ -118,7 +118,12 @@ fn copy_window<S: Float, N: Size>(
 #[cube]
 pub(crate) fn commit_copies(#[comptime] copies: bool) {
     if comptime!(copies) {
-        gpu_asm!("cp.async.commit_group;");
+        // Without its memory named, an instruction counts as one that writes all of the kernel's
+        // buffers.
+        gpu_asm!(
+            "cp.async.commit_group;",
+            options(explicit_mem, reads_address_space shared, writes_address_space shared)
+        );
     }
 }
 
@@ -126,6 +131,10 @@ pub(crate) fn commit_copies(#[comptime] copies: bool) {
 #[cube]
 pub(crate) fn wait_copies(#[comptime] ahead: usize, #[comptime] copies: bool) {
     if comptime!(copies) {
-        gpu_asm!("cp.async.wait_group {ahead};", ahead = const ahead);
+        gpu_asm!(
+            "cp.async.wait_group {ahead};",
+            ahead = const ahead,
+            options(explicit_mem, reads_address_space shared, writes_address_space shared)
+        );
     }
 }

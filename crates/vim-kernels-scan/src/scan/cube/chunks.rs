@@ -97,7 +97,10 @@ fn begin_chunk<F: Float, FB: Float, FC: Float>(
         if comptime!(gated) {
             copy_chunk_async::<F>(&mut ahead.z, &tensors.z, pos.element, first, pos);
         }
-        gpu_asm!("cp.async.commit_group;");
+        gpu_asm!(
+            "cp.async.commit_group;",
+            options(explicit_mem, reads_address_space shared, writes_address_space shared)
+        );
     } else {
         read_chunk::<F>(&mut ahead.next.u, &tensors.u, pos.batch, first, CHUNK, pos);
         read_chunk::<F>(&mut ahead.next.delta, &tensors.delta, pos.batch, first, CHUNK, pos);
@@ -121,7 +124,10 @@ pub(super) fn take_chunk<F: Float, FB: Float, FC: Float>(
     let mut now = Tokens::<F>::new(plan);
     if comptime!(plan.copy_width > 0) {
         // The plane's previous chunk may be overwritten afterwards.
-        gpu_asm!("cp.async.wait_group 0;");
+        gpu_asm!(
+            "cp.async.wait_group 0;",
+            options(explicit_mem, reads_address_space shared, writes_address_space shared)
+        );
         sync_plane();
         #[unroll]
         for j in 0..CHUNK {
