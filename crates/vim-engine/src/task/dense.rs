@@ -9,6 +9,7 @@ use vim_data::{
     Annotation, Batch, Batches, ClassList, LabelMaps, Loader, LoaderConfig, Pixels, Purpose, Split,
     Splits,
 };
+use vim_model::Vim;
 use vim_run::PER_CLASS;
 use vim_run::metrics::ScoreKind;
 use vim_run::signals::StopRequest;
@@ -17,6 +18,7 @@ use super::named::Evaluating;
 use super::without_data::WithoutData;
 use super::{
     Description, EvalSplit, Evaluation, Pictures, Task, Tested, absent, batches, drawing, known,
+    recompute_warning,
 };
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
@@ -45,6 +47,9 @@ pub trait DenseObjective: WithoutData {
 
     /// The objective of `config` for `classes` classes.
     fn new(config: &Config, classes: usize, comm: &Comm) -> Result<Self, ConfigError>;
+
+    /// What all else of `model` reads features of.
+    fn backbone(model: &Self::Model) -> &Vim;
 
     /// What the loader makes of an image.
     fn purpose(config: &Config) -> Purpose;
@@ -207,6 +212,10 @@ impl<O: DenseObjective> Task for DenseTask<O> {
 
     fn class_names(&self) -> &[String] {
         self.splits.train.class_names()
+    }
+
+    fn device_warning(&self, model: &O::Model, device: &Device) -> Option<String> {
+        recompute_warning(self.config.train.recompute, O::backbone(model), device)
     }
 
     fn record(&self) -> Option<Recorded> {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use strum::VariantArray;
 use vim_comm::Comm;
 use vim_data::{DataError, LoaderConfig, Splits};
-use vim_model::{Cost, ModelError};
+use vim_model::{Cost, ModelError, StateMatrix};
 use vim_run::metrics::ScoreKind;
 
 use super::Task;
@@ -44,6 +44,19 @@ pub(crate) use with_task;
 /// As [`vim_model::VimConfig::cost`].
 pub fn cost(config: &Config, classes: usize) -> Result<Cost, ModelError> {
     with_task!(config.task, T => <T as Task>::Objective::cost(config, classes))
+}
+
+/// Trainable numbers of the model of `config`, with its heads. A full A's operations are not
+/// counted, so they are those of a diagonal one and what it has more.
+///
+/// # Errors
+///
+/// As [`cost`].
+pub(crate) fn parameters(config: &Config, classes: usize) -> Result<u64, ModelError> {
+    let mut diagonal = config.clone();
+    diagonal.model.ssm.a = StateMatrix::Diagonal;
+    let more = config.model.num_parameters() - diagonal.model.num_parameters();
+    Ok(cost(&diagonal, classes)?.parameters() + more as u64)
 }
 
 /// The data of `config` for `task`, and how its training loads them.

@@ -30,12 +30,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use vim_comm::Comm;
 use vim_data::{BadSample, Pixels};
-use vim_kernels::{KernelError, Recompute};
-use vim_model::{Cost, ModelError, StateMatrix, VimConfig};
+use vim_kernels::{KernelError, Recompute, runs_cuda};
+use vim_model::Vim;
 use vim_run::metrics::{ScoreKind, Scores};
 use vim_run::signals::StopRequest;
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, RecomputeChoice};
 use crate::error::Error;
 use crate::weights::place::Place;
 use crate::weights::record::Recorded;
@@ -112,16 +112,18 @@ pub trait Objective {
     }
 }
 
-/// Trainable numbers of a model on the backbone `model` whose parts `cost` counts. A full A's
-/// operations are not counted, so they are those of a diagonal one and what it has more.
-fn parameters(
-    model: &VimConfig,
-    cost: impl FnOnce(&VimConfig) -> Result<Cost, ModelError>,
-) -> Result<u64, ModelError> {
-    let mut diagonal = model.clone();
-    diagonal.ssm.a = StateMatrix::Diagonal;
-    let more = model.num_parameters() - diagonal.num_parameters();
-    Ok(cost(&diagonal)?.parameters() + more as u64)
+/// A warning if `choice` changes nothing where a model on `backbone` trains on `device`.
+fn recompute_warning(choice: RecomputeChoice, backbone: &Vim, device: &Device) -> Option<String> {
+    let is_lost = match choice {
+        RecomputeChoice::Auto | RecomputeChoice::Inputs => false,
+        RecomputeChoice::Nothing => !(runs_cuda(device) && backbone.can_recompute(device)),
+        RecomputeChoice::States => !backbone.can_recompute(device),
+    };
+    is_lost.then(|| {
+        "warning: train.recompute changes nothing here: only the kernels for CUDA and, but for \
+         \"nothing\", CPUs that take both directions at once have it"
+            .into()
+    })
 }
 
 /// How inputs stay in one place of the device, from step to step.
@@ -391,7 +393,7 @@ pub struct Pictures {
 pub struct Description {
     /// The model's shape and method.
     pub model: String,
-    /// Numbers in all parameters.
+    /// Trainable numbers.
     pub parameters: u64,
     /// Bytes of an image as the loader holds it.
     pub image_bytes: u64,

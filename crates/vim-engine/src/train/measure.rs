@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::device::memory::{Meter, held};
 use crate::device::wait;
 use crate::error::Error;
-use crate::task::kinds::{cost, with_task};
+use crate::task::kinds::{cost, parameters, with_task};
 use crate::task::without_data::{Pass, WithoutData, images};
 use crate::task::{Objective, Task};
 
@@ -48,13 +48,7 @@ impl<'a> Subject<'a> {
         config.train.precision.check(device)?;
         let classes = classes.unwrap_or(config.task.usual_classes());
         let cost = cost(config, classes).ok();
-        let parameters = match &cost {
-            Some(cost) => cost.parameters(),
-            None => with_task!(config.task, T => {
-                let objective = <T as Task>::Objective::without_data(config, classes, &comm)?;
-                objective.init(device)?.num_params() as u64
-            }),
-        };
+        let parameters = parameters(config, classes)?;
         Ok(Self { config, classes, cost, parameters, comm, device })
     }
 

@@ -341,7 +341,7 @@ fn say_task<T: Task>(
     (device, init_lines): (&Device, Vec<String>),
 ) -> Result<(), Error> {
     let about = task.describe()?;
-    log.line(format!("model {} parameters, {}", train.model().num_params(), about.model));
+    log.line(format!("model {} parameters, {}", about.parameters, about.model));
     let warning = task.device_warning(train.model(), device);
     for line in warning.into_iter().chain(init_lines) {
         log.line(line);

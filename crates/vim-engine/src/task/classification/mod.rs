@@ -16,7 +16,7 @@ use std::path::Path;
 use burn::tensor::{Device, Tensor};
 use vim_comm::Comm;
 use vim_data::{Batch, Class, CropMode, Loader, LoaderConfig, Recipe, Split, Splits};
-use vim_kernels::{KernelError, Recompute, in_own_buffer, overwrite, runs_cuda};
+use vim_kernels::{KernelError, Recompute, in_own_buffer, overwrite};
 use vim_model::{Cost, ModelError, Vim, VimConfig, decays, layer_of};
 use vim_run::PREDICTIONS;
 use vim_run::metrics::ScoreKind;
@@ -24,9 +24,9 @@ use vim_run::signals::StopRequest;
 
 use super::{
     Description, Draw, EvalSplit, Evaluation, Held, InitWeights, Objective, Pictures, Placement,
-    Task, Tested, absent, batches, drawing, known,
+    Task, Tested, absent, batches, drawing, known, recompute_warning,
 };
-use crate::config::{Config, ConfigError, LossKind, RecomputeChoice};
+use crate::config::{Config, ConfigError, LossKind};
 use crate::error::Error;
 use crate::task::classes::{as_begun, unlearnable};
 use crate::task::init::{InitFor, init_weights};
@@ -313,16 +313,7 @@ impl Task for Classification {
     }
 
     fn device_warning(&self, model: &Vim, device: &Device) -> Option<String> {
-        let is_lost = match self.classifier.config.train.recompute {
-            RecomputeChoice::Auto | RecomputeChoice::Inputs => false,
-            RecomputeChoice::Nothing => !(runs_cuda(device) && model.can_recompute(device)),
-            RecomputeChoice::States => !model.can_recompute(device),
-        };
-        is_lost.then(|| {
-            "warning: train.recompute changes nothing here: only the kernels for CUDA and, but for \
-             \"nothing\", CPUs that take both directions at once have it"
-                .into()
-        })
+        recompute_warning(self.classifier.config.train.recompute, model, device)
     }
 
     fn mixes_pairs(&self) -> bool {

@@ -18,11 +18,13 @@ use vim_data::{
 };
 use vim_dense::detection::mask_target::InstanceMask;
 use vim_dense::detection::{Detector, DetectorConfig, Truths};
+use vim_model::Vim;
 use vim_run::metrics::ScoreKind;
 
 use super::dense::{DenseObjective, DenseTask, Drawn, PICTURES, is_federated};
+use super::kinds::parameters;
 use super::named::Evaluating;
-use super::{Description, Evaluation, batches, parameters};
+use super::{Description, Evaluation, batches};
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use crate::output::coco;
@@ -84,6 +86,10 @@ impl DenseObjective for ObjectDetector {
         Self::new(config, classes)
     }
 
+    fn backbone(model: &Detector) -> &Vim {
+        &model.backbone
+    }
+
     fn purpose(config: &Config) -> Purpose {
         Purpose::Objects(config.objects())
     }
@@ -94,7 +100,6 @@ impl DenseObjective for ObjectDetector {
         let size = model.image_size;
         let detector = config.detector();
         let classes = splits.train.num_classes();
-        let parameters = parameters(model, |model| detector.cost(model, classes))?;
         let strides = DetectorConfig::strides(model);
         Ok(Description {
             model: format!(
@@ -106,7 +111,7 @@ impl DenseObjective for ObjectDetector {
                 model.method_label(),
                 model.ssm.series
             ),
-            parameters,
+            parameters: parameters(config, classes)?,
             image_bytes: (size.height * size.width * 3) as u64,
             data: format!(
                 "data {} train, {} val, {} test images, objects of {} classes; crops of {size} px \

@@ -16,11 +16,13 @@ use vim_data::{
     Splits,
 };
 use vim_dense::Segmenter;
+use vim_model::Vim;
 use vim_run::metrics::ScoreKind;
 
 use super::dense::{DenseObjective, DenseTask, Drawn, PICTURES};
+use super::kinds::parameters;
 use super::named::Evaluating;
-use super::{Description, Evaluation, batches, parameters};
+use super::{Description, Evaluation, batches};
 use crate::config::{Config, ConfigError};
 use crate::error::Error;
 use classes::{class_rows, classes_csv};
@@ -68,6 +70,10 @@ impl DenseObjective for PixelClassifier {
         Self::new(config, classes, comm)
     }
 
+    fn backbone(model: &Segmenter) -> &Vim {
+        &model.backbone
+    }
+
     fn purpose(config: &Config) -> Purpose {
         Purpose::Dense(config.pairs())
     }
@@ -78,7 +84,6 @@ impl DenseObjective for PixelClassifier {
             config.pairs();
         let size = model.image_size;
         let classes = splits.train.num_classes();
-        let parameters = parameters(model, |model| config.segmenter().cost(model, classes))?;
         Ok(Description {
             model: format!(
                 "UperNet on {} tokens, method {} (ssm.series = {})",
@@ -86,7 +91,7 @@ impl DenseObjective for PixelClassifier {
                 model.method_label(),
                 model.ssm.series
             ),
-            parameters,
+            parameters: parameters(config, classes)?,
             image_bytes: (size.height * size.width * 4) as u64,
             data: format!(
                 "data {} train, {} val, {} test pairs, {} classes; crops of {size} px from images \
