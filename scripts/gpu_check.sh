@@ -185,7 +185,7 @@ graphs_of() { # NAME STEPS CONFIG...
     "${one[@]}" --steps "$steps" --set devices.graph=on --set train.recompute=nothing --set "run.name=$name-nothing"
     "${one[@]}" --steps "$steps" --set devices.graph=on --set train.recompute=states --set "run.name=$name-states"
     "${one[@]}" --steps "$((steps / 2))" --set devices.graph=on --set "run.name=$name-resumed" &&
-      "${one[@]}" --steps "$steps" --resume must --set devices.graph=off --set "run.name=$name-resumed"
+      "${one[@]}" --steps "$((steps - steps / 2))" --resume must --set devices.graph=off --set "run.name=$name-resumed"
   } > "$out/graphs-$name.txt" 2>&1
   for kind in on nothing states resumed; do
     if same "$work/graphs/$name-off" "$work/graphs/$name-$kind"; then echo "$name, $kind: the same bytes"; else
@@ -373,8 +373,8 @@ initcheck() { sanitize initcheck; }
 limit() {
   case "$1" in
     start | doctor | verify | loop) echo 420 ;;
-    golden | memory | recompute) echo 120 ;;
-    methods) echo 300 ;;
+    memory | recompute) echo 120 ;;
+    golden | methods) echo 300 ;;
     precisions | storm | bench | graphs | ranks-*) echo 580 ;;
     memcheck | racecheck | synccheck | initcheck) echo "$LIMIT" ;;
     *) refuse "no part is called $1; --help has them" ;;

@@ -104,6 +104,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
 int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = &lock, SUCCESS; }
 int cuDevicePrimaryCtxRelease_v2(int device) { return SUCCESS; }
 int cuCtxSetCurrent(void *context) { return SUCCESS; }
+int cuCtxGetCurrent(void **context) { return *context = &lock, SUCCESS; }
 int cuCtxGetStreamPriorityRange(int *least, int *most) { return *least = 0, *most = -5, SUCCESS; }
 int cuStreamCreate(void **stream, unsigned flags) { return *stream = &lock, SUCCESS; }
 int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) { return *stream = &lock, SUCCESS; }
@@ -143,6 +144,7 @@ int cuMemFree_v2(char *at) {
   return munmap(at - PAGE, bytes + PAGE), SUCCESS;
 }
 
+int cuMemGetInfo_v2(size_t *left, size_t *all) { return *all = memory, *left = memory - memory_in_use, SUCCESS; }
 int cuMemAllocAsync(char **at, size_t bytes, void *stream) { return cuMemAlloc_v2(at, bytes); }
 int cuMemFreeAsync(char *at, void *stream) { return cuMemFree_v2(at); }
 int cuMemAllocHost_v2(void **at, size_t bytes) { return reserve(at, bytes); }
