@@ -5,7 +5,6 @@
 
 use std::time::{Duration, Instant};
 
-use burn::module::Module;
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use vim_comm::Comm;
@@ -17,9 +16,9 @@ use crate::config::Config;
 use crate::device::memory::{Meter, held};
 use crate::device::wait;
 use crate::error::Error;
+use crate::task::Task;
 use crate::task::kinds::{cost, parameters, with_task};
 use crate::task::without_data::{Pass, WithoutData, images};
-use crate::task::{Objective, Task};
 
 /// A model with random weights, and its training setup.
 #[derive(Debug)]
