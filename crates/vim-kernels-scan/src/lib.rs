@@ -16,6 +16,7 @@ pub use discretization::{
 };
 pub use full_scan::{FullScanOptions, MAX_FULL_STATES, full_scan};
 pub use norm::add_rms_norm;
+pub use scan::raw;
 pub use scan::{
     POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, has_bidirectional_scan,
     largest_argument, largest_polynomial_argument, selective_scan, selective_scan_bidirectional,

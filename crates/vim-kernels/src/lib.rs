@@ -57,7 +57,7 @@ pub use vim_kernels_scan::{
     Coefficients, Complex, Decay, Discretization, Form, FullScanOptions, Gain, LEAST_RATE,
     Linearized, MAX_FULL_STATES, POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, Series,
     Trig, UnknownMethod, add_rms_norm, discretize, full_scan, has_bidirectional_scan,
-    largest_argument, largest_polynomial_argument, linearize, selective_scan,
+    largest_argument, largest_polynomial_argument, linearize, raw, selective_scan,
     selective_scan_bidirectional,
 };
 

@@ -32,6 +32,13 @@ pub fn tensor_as(values: Vec<f32>, shape: &[usize], dtype: DType) -> FloatTensor
     if dtype == DType::F32 { values } else { Flex::float_cast(values, dtype.into()) }
 }
 
+/// Adds `from` to `to` from its element `first` on, and nothing to a `to` that ends before.
+pub fn add_at(to: &mut [f32], first: usize, from: &[f32]) {
+    if let Some(to) = to.get_mut(first..) {
+        add(to, from);
+    }
+}
+
 /// Adds `from` to the start of `to`.
 pub fn add(to: &mut [f32], from: &[f32]) {
     for (to, from) in to.iter_mut().zip(from) {

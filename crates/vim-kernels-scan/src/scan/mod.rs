@@ -10,6 +10,7 @@ mod cube;
 #[doc(hidden)]
 pub(crate) mod native;
 pub(crate) mod oracle;
+pub mod raw;
 pub(crate) mod reference;
 #[doc(hidden)]
 pub(crate) mod shapes;

@@ -79,7 +79,7 @@ impl<const A: usize> ScanShapes<A> {
     }
 
     /// Groups of channels with B and C of their own.
-    fn groups(&self) -> usize {
+    pub(crate) fn groups(&self) -> usize {
         let groups = [(&self.b, self.b_constant), (&self.c, self.c_constant)]
             .map(|(shapes, constant)| if constant { 1 } else { shapes.0[2] });
         groups[0].max(groups[1])
@@ -147,6 +147,15 @@ impl ScanShapes<2> {
     /// [`KernelError::Shape`] or [`KernelError::Dtype`], which name the argument.
     pub(crate) fn check(&self, device: &Device) -> Result<(), KernelError> {
         self.check_types(device)?;
+        self.check_dims()
+    }
+
+    /// Checks every shape against `u` and `a`.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Shape`] names the argument.
+    pub(crate) fn check_dims(&self) -> Result<(), KernelError> {
         let [channels, d_state] = self.a.0;
         self.check_shapes(|d_inner| {
             let expected = format!("[D, N] with D = {d_inner} and N ≥ 1");
@@ -170,7 +179,7 @@ impl ScanShapes<2> {
         self.check_size([directions * self.u.0[0], LEAST_CHANNELS], buffers)
     }
 
-    fn check_types(&self, device: &Device) -> Result<(), KernelError> {
+    pub(crate) fn check_types(&self, device: &Device) -> Result<(), KernelError> {
         let mut activations = vec![("u", self.u.1), ("delta", self.delta.1)];
         let mut weights = vec![
             ("a", Some(self.a.1)),

@@ -12,10 +12,10 @@ use rayon::prelude::*;
 use super::{CHUNK, FullScanSpec};
 use crate::scan::ScanArguments;
 use crate::scan::native::{
-    Saved, ScanForward, ScanGrads, ScanInputs, Sizes, scan_tensors, tensor_gradients,
+    Saved, ScanForward, ScanGrads, ScanInputs, Sizes, Wanted, scan_tensors, tensor_gradients,
 };
 use lu::{Factors, dot};
-use vim_kernels_core::native::slices::add;
+use vim_kernels_core::native::slices::{add, add_at};
 use vim_kernels_core::op::{Forward, FusedOp};
 
 impl FusedOp<Flex, 8, 1> for FullScanSpec {
@@ -30,9 +30,9 @@ impl FusedOp<Flex, 8, 1> for FullScanSpec {
         self,
         grad_y: FloatTensor<Flex>,
         saved: Saved,
-        _wanted: [bool; 8],
+        wanted: Wanted,
     ) -> [Option<FloatTensor<Flex>>; 8] {
-        tensor_gradients(&grad_y, saved, self.0, backward)
+        tensor_gradients(&grad_y, saved, self.0, wanted, backward)
     }
 }
 
@@ -63,22 +63,18 @@ fn forward(inputs: ScanInputs<'_>, save: bool) -> ScanForward {
     out
 }
 
-/// Gradients of every input from `grad_y [B, L, D]`.
-fn backward(inputs: ScanInputs<'_>, grad_y: &[f32], chunk_states: &[f32]) -> ScanGrads {
+/// The `wanted` gradients from `grad_y [B, L, D]`.
+fn backward(
+    inputs: ScanInputs<'_>,
+    grad_y: &[f32],
+    chunk_states: &[f32],
+    wanted: Wanted,
+) -> ScanGrads {
     let spec = inputs.spec;
     let Sizes { batch, len, d_inner, d_state, groups } = inputs.sizes;
     let size = len * d_inner;
     let saved = chunk_states.len() / (batch * d_inner);
-    let mut grads = ScanGrads {
-        u: vec![0.0; batch * size],
-        delta: vec![0.0; batch * size],
-        a: vec![0.0; inputs.a.len()],
-        b: vec![0.0; inputs.b.len()],
-        c: vec![0.0; inputs.c.len()],
-        d: inputs.d.map(|d| vec![0.0; d.len()]),
-        z: inputs.z.map(|z| vec![0.0; z.len()]),
-        delta_bias: inputs.delta_bias.map(|bias| vec![0.0; bias.len()]),
-    };
+    let mut grads = ScanGrads::zeros(inputs, wanted);
     let rows = groups * len * d_state;
     // One batch element after the other, so that sums over the batch have one order and only one
     // element's parts are in memory.
@@ -90,28 +86,26 @@ fn backward(inputs: ScanInputs<'_>, grad_y: &[f32], chunk_states: &[f32]) -> Sca
         let done: Vec<ChannelGrads> = (0..d_inner).into_par_iter().map(run).collect();
         let tokens = batch * size..(batch + 1) * size;
         for (channel, part) in done.iter().enumerate() {
-            put_column(&mut grads.u[tokens.clone()], d_inner, channel, &part.u);
-            put_column(&mut grads.delta[tokens.clone()], d_inner, channel, &part.delta);
-            if let Some(z) = &mut grads.z {
-                put_column(&mut z[tokens.clone()], d_inner, channel, &part.z);
+            // Nothing of a gradient that is not wanted: it is empty.
+            for (all, part) in
+                [(&mut grads.u, &part.u), (&mut grads.delta, &part.delta), (&mut grads.z, &part.z)]
+            {
+                if let Some(all) = all.get_mut(tokens.clone()) {
+                    put_column(all, d_inner, channel, part);
+                }
             }
-            add(&mut grads.a[channel * part.a.len()..], &part.a);
+            add_at(&mut grads.a, channel * part.a.len(), &part.a);
             for (all, part, constant) in
                 [(&mut grads.b, &part.b, spec.b_constant), (&mut grads.c, &part.c, spec.c_constant)]
             {
                 if constant {
-                    add(&mut all[channel * part.len()..], part);
-                } else {
-                    let all = &mut all[batch * rows..(batch + 1) * rows];
+                    add_at(all, channel * part.len(), part);
+                } else if let Some(all) = all.get_mut(batch * rows..(batch + 1) * rows) {
                     add_rows(all, inputs.sizes, channel, part);
                 }
             }
-            if let Some(d) = &mut grads.d {
-                d[channel] += part.d;
-            }
-            if let Some(delta_bias) = &mut grads.delta_bias {
-                delta_bias[channel] += part.delta_bias;
-            }
+            add_at(&mut grads.d, channel, &[part.d]);
+            add_at(&mut grads.delta_bias, channel, &[part.delta_bias]);
         }
     }
     grads

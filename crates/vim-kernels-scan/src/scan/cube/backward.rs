@@ -12,8 +12,8 @@ use super::backward_chunk::{ChunkAhead, last_chunk, read_before, turn_chunk};
 use super::backward_step::{Adjoint, backward_step, flow_into_end};
 use super::chunks::{before, filled, load_chunk_state, store_before, unpack_chunk_state};
 use super::coords::{
-    Rows, ScanTensors, Sizes, UnitCoords, carried_state, is_state, load_split, state_weight,
-    store_split, unit_bias, unit_coords, unit_in_cube, unit_skip, weight_grad_index,
+    Rows, ScanTensors, Sizes, TokenGradTensors, UnitCoords, carried_state, is_state, load_split,
+    state_weight, unit_bias, unit_coords, unit_in_cube, unit_skip, weight_grad_index, write_token,
 };
 use super::forward_step::{
     Projections, projections, recompute_step, sigmoid, step_size, store_state_terms,
@@ -28,18 +28,6 @@ use super::sums::{
     PartialSums, keep_sum, reduce_over_channels, sum_over_plane, sums_len, write_bc_partials,
 };
 use super::two_way::recompute_both_ways;
-
-/// The gradients that one pass writes, and the low bits of what it leaves for the next, `rest_* [B,
-/// L, D]`.
-#[derive(CubeType, CubeLaunch)]
-pub(crate) struct TokenGradTensors<F: Float> {
-    pub(crate) u: Box<[F]>,
-    pub(crate) delta: Box<[F]>,
-    pub(crate) z: Box<[F]>,
-    pub(crate) rest_u: Box<[F]>,
-    pub(crate) rest_delta: Box<[F]>,
-    pub(crate) rest_z: Box<[F]>,
-}
 
 /// What a unit knows of its channel and segment.
 #[derive(CubeType)]
@@ -203,17 +191,20 @@ fn chunk_back<F: Float, FB: Float, FC: Float, S: Float, V: Size, W: Size>(
         load_chunk_state::<S, V>(&mut ahead.states, chunk_states, before, shares, plan);
     }
     if comptime!(!(plan.spec.b_constant && plan.spec.c_constant)) {
+        // Behind all that the cube reads of B and C, too, which the next chunk overwrites.
         sync_cube();
-        write_bc_partials::<W>(
-            &state.memory.sums,
-            &state.memory.before,
-            &mut part.b,
-            &mut part.c,
-            begin,
-            tokens,
-            &unit.walks,
-            pos,
-        );
+        if comptime!(plan.sums_channels()) {
+            write_bc_partials::<W>(
+                &state.memory.sums,
+                &state.memory.before,
+                &mut part.b,
+                &mut part.c,
+                begin,
+                tokens,
+                &unit.walks,
+                pos,
+            );
+        }
     }
 }
 
@@ -443,7 +434,7 @@ fn turn_back<F: Float, FB: Float, FC: Float, W: Size>(
             token_sums[k] = sum;
         }
     }
-    if comptime!(plan.pairs_channels()) {
+    if comptime!(plan.pairs_channels() && plan.sums_channels()) {
         // Behind the loads of all tokens of the turn, which stores would keep apart.
         sync_plane();
         #[unroll]
@@ -490,10 +481,10 @@ fn step_back<F: Float, W: Size>(
         into_scan,
         plan,
     );
-    let over_plane = if comptime!(plan.pairs_channels()) {
+    let over_plane = if comptime!(plan.pairs_channels() && plan.sums_channels()) {
         sum_over_plane(&state.adjoint, plan)
     } else {
-        if comptime!(!(plan.spec.b_constant && plan.spec.c_constant)) {
+        if comptime!(plan.sums_channels()) {
             reduce_over_channels(&mut state.memory.sums, &state.adjoint, j, plan);
         }
         0.0f32.runtime()
@@ -504,9 +495,13 @@ fn step_back<F: Float, W: Size>(
     pre += unit.skip * now.u;
     let mut dz = dy * logistic * (1.0f32 + now.z * (1.0f32 - logistic)) * pre;
     if comptime!(!plan.first) {
-        du += load_split::<F>(&mut grads.u, &mut grads.rest_u, here, plan);
-        ddelta += load_split::<F>(&mut grads.delta, &mut grads.rest_delta, here, plan);
-        if comptime!(plan.spec.has_z) {
+        if comptime!(plan.wanted[0]) {
+            du += load_split::<F>(&mut grads.u, &mut grads.rest_u, here, plan);
+        }
+        if comptime!(plan.wants_delta()) {
+            ddelta += load_split::<F>(&mut grads.delta, &mut grads.rest_delta, here, plan);
+        }
+        if comptime!(plan.spec.has_z && plan.wanted[6]) {
             dz += load_split::<F>(&mut grads.z, &mut grads.rest_z, here, plan);
         }
     }
@@ -521,31 +516,6 @@ fn step_back<F: Float, W: Size>(
         write_token::<F>(grads, here, du, ddelta, dz, plan);
     }
     over_plane
-}
-
-/// Writes the gradients of a token, or what this pass has of them for the next.
-#[cube]
-fn write_token<F: Float>(
-    grads: &mut TokenGradTensors<F>,
-    here: usize,
-    du: f32,
-    ddelta: f32,
-    dz: f32,
-    #[comptime] plan: ScanPlan,
-) {
-    if comptime!(plan.last) {
-        grads.u[here] = F::cast_from(du);
-        grads.delta[here] = F::cast_from(ddelta);
-        if comptime!(plan.spec.has_z) {
-            grads.z[here] = F::cast_from(dz);
-        }
-    } else {
-        store_split::<F>(&mut grads.u, &mut grads.rest_u, here, du, plan);
-        store_split::<F>(&mut grads.delta, &mut grads.rest_delta, here, ddelta, plan);
-        if comptime!(plan.spec.has_z) {
-            store_split::<F>(&mut grads.z, &mut grads.rest_z, here, dz, plan);
-        }
-    }
 }
 
 /// Writes the unit's sums over its tokens.
@@ -563,11 +533,13 @@ fn write_totals(
         let (state, at) = (shares.state(n), shares.coords(n));
         if at.active && is_state(state, &at) {
             let index = weight_grad_index(pos.segment, state, &at);
-            part.a[index] = adjoint.a[n];
-            if comptime!(plan.spec.b_constant) {
+            if comptime!(plan.wanted[2]) {
+                part.a[index] = adjoint.a[n];
+            }
+            if comptime!(plan.spec.b_constant && plan.wanted[3]) {
                 part.b[index] = adjoint.b[n];
             }
-            if comptime!(plan.spec.c_constant) {
+            if comptime!(plan.spec.c_constant && plan.wanted[4]) {
                 part.c[index] = adjoint.c[n];
             }
         }
@@ -577,7 +549,11 @@ fn write_totals(
         let directions = batch / pos.sizes.per_direction as usize;
         let row = pos.segment * batch + pos.element * directions;
         let index = row * pos.sizes.d_inner as usize + pos.weights;
-        part.d[index] = totals.d;
-        part.bias[index] = totals.bias;
+        if comptime!(plan.wanted[5]) {
+            part.d[index] = totals.d;
+        }
+        if comptime!(plan.wanted[7]) {
+            part.bias[index] = totals.bias;
+        }
     }
 }

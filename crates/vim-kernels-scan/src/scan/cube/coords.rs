@@ -371,3 +371,52 @@ pub(crate) fn store_split<F: Float>(
         rest[index] = F::cast_from(value - f32::cast_from(saved));
     }
 }
+
+/// The gradients that one pass writes, and the low bits of what it leaves for the next, `rest_* [B,
+/// L, D]`.
+#[derive(CubeType, CubeLaunch)]
+pub(crate) struct TokenGradTensors<F: Float> {
+    pub(crate) u: Box<[F]>,
+    pub(crate) delta: Box<[F]>,
+    pub(crate) z: Box<[F]>,
+    pub(crate) rest_u: Box<[F]>,
+    pub(crate) rest_delta: Box<[F]>,
+    pub(crate) rest_z: Box<[F]>,
+}
+
+/// Writes the gradients of a token, or what this pass has of them for the next.
+#[cube]
+pub(crate) fn write_token<F: Float>(
+    grads: &mut TokenGradTensors<F>,
+    here: usize,
+    du: f32,
+    ddelta: f32,
+    dz: f32,
+    #[comptime] plan: ScanPlan,
+) {
+    if comptime!(plan.wanted[0]) {
+        write_one::<F>(&mut grads.u, &mut grads.rest_u, here, du, plan);
+    }
+    if comptime!(plan.wanted[1] || (plan.wants_delta() && !plan.last)) {
+        write_one::<F>(&mut grads.delta, &mut grads.rest_delta, here, ddelta, plan);
+    }
+    if comptime!(plan.spec.has_z && plan.wanted[6]) {
+        write_one::<F>(&mut grads.z, &mut grads.rest_z, here, dz, plan);
+    }
+}
+
+/// Writes one of them.
+#[cube]
+fn write_one<F: Float>(
+    grads: &mut [F],
+    rest: &mut [F],
+    here: usize,
+    value: f32,
+    #[comptime] plan: ScanPlan,
+) {
+    if comptime!(plan.last) {
+        grads[here] = F::cast_from(value);
+    } else {
+        store_split::<F>(grads, rest, here, value, plan);
+    }
+}

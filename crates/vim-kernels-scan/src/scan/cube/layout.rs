@@ -92,6 +92,8 @@ pub(crate) struct ScanPlan {
     pub(crate) planes: bool,
     /// Whether u, delta, z and the channels of a group lie at multiples of sixteen bytes.
     pub(crate) aligned: bool,
+    /// Which gradients a backward scan writes, in the order of the operation's inputs.
+    pub(crate) wanted: [bool; 8],
 }
 
 impl ScanPlan {
@@ -166,6 +168,17 @@ impl ScanPlan {
     pub(crate) fn has_spare_registers(self) -> bool {
         let factored = self.factored();
         factored.evaluates_no_phi() && (!self.two_taps() || factored.tap_before_decay().is_some())
+    }
+
+    /// Whether the gradient of delta is needed: by itself, or for that of its bias.
+    pub(crate) fn wants_delta(self) -> bool {
+        self.wanted[1] || self.wanted[7]
+    }
+
+    /// Whether the gradients of B and C are summed over channels: one that varies is wanted.
+    pub(crate) fn sums_channels(self) -> bool {
+        let [_, _, _, b, c, ..] = self.wanted;
+        (b && !self.spec.b_constant) || (c && !self.spec.c_constant)
     }
 
     /// Whether a unit of the backward scan has half of the states of
@@ -347,6 +360,7 @@ impl Layout {
             ptx: has_ptx(&arguments.u),
             planes,
             aligned: width > 0,
+            wanted: [backward; 8],
         };
         Self { shape, strips, sweeps, state_passes, segment, plan }
     }
@@ -433,7 +447,7 @@ fn copy_width(arguments: &ScanArguments<CubeBackend>, per_group: usize) -> usize
 
 /// Tokens between saved states, and of a chunk of the backward scan. A two-way method stores two
 /// states for each of them.
-fn chunk(spec: ScanSpec) -> usize {
+pub(crate) fn chunk(spec: ScanSpec) -> usize {
     CHUNK / spec.sweeps()
 }
 

@@ -22,10 +22,11 @@ use burn_cubecl::tensor::CubeTensor;
 
 use super::watch::with_largest;
 use super::{ScanArguments, ScanSpec};
-use backward::{TokenGradTensorsLaunch, scan_backward};
-use coords::rows_launch;
+use backward::scan_backward;
+use coords::{TokenGradTensorsLaunch, rows_launch};
 use forward_step::scan_forward;
 pub use layout::Wanted;
+pub(crate) use layout::chunk as tokens_between_states;
 use layout::{CHUNK, Layout, MAX_STATE_VECTOR, Pass, ScanPlan, Shape};
 use segments::{carried_states, segment_ends, segment_outflows};
 use sums::{PartialSumsLaunch, add_partial_sums};
@@ -56,15 +57,14 @@ impl FusedOp<CubeBackend, 8, 1> for ScanSpec {
         self,
         grad_y: CubeTensor,
         (arguments, saved): Self::Saved,
-        _wanted: [bool; 8],
+        wanted: [bool; 8],
     ) -> [Option<CubeTensor>; 8] {
-        let out = |of: &CubeTensor| empty(of, of.meta.shape().clone(), of.dtype);
-        let into = [&arguments.b, &arguments.c].map(out);
-        let mut grads = scan_gradients(grad_y, arguments, saved, self, into);
-        if self.bidirectional && self.has_z {
+        let mut grads = scan_gradients(grad_y, arguments, saved, self, wanted);
+        if self.bidirectional && self.has_z && wanted[6] {
             grads[6] = add_halves(&grads[6]);
         }
-        grads.map(Some)
+        let mut wanted = wanted.into_iter();
+        grads.map(|grad| wanted.next().unwrap_or_default().then_some(grad))
     }
 }
 
@@ -155,68 +155,68 @@ pub struct ScanPasses {
     pub partial: [Partial; 5],
 }
 
-/// The gradients of a scan. Those of B and C are written into `into`, `[B, L, G, N]` with any row
-/// stride. Where two directions run at once, the gradient of z is separate for each direction.
+/// The `wanted` gradients of a scan; one that is not wanted has a few elements that say nothing.
+/// Where two directions run at once, the gradient of z is separate for each direction.
 fn scan_gradients(
     grad_y: CubeTensor,
     arguments: ScanArguments<CubeBackend>,
     saved: CubeTensor,
     spec: ScanSpec,
-    [grad_b, grad_c]: [CubeTensor; 2],
+    wanted: [bool; 8],
 ) -> [CubeTensor; 8] {
+    let out = |of: &CubeTensor, wanted: bool| {
+        let shape = if wanted { of.meta.shape().clone() } else { [1; 4].into() };
+        empty(of, shape, of.dtype)
+    };
+    let [grad_b, grad_c] = [out(&arguments.b, wanted[3]), out(&arguments.c, wanted[4])];
     let directions = if spec.bidirectional { 2 } else { 1 };
     let ([_, _, d_inner], [_, d_state]) = (arguments.u.shape().dims(), arguments.a.shape().dims());
     let into = [&grad_b, &grad_c];
     let ScanPasses { grad_u, grad_delta, grad_z, partial } =
-        scan_passes(grad_y, arguments.clone(), saved, spec, into);
+        scan_passes(grad_y, arguments.clone(), saved, spec, into, wanted);
     let like = &arguments.u;
-    let grad_a = empty(like, arguments.a.meta.shape().clone(), DType::F32);
+    let a = &arguments.a;
+    let grad_a =
+        empty(like, if wanted[2] { a.meta.shape().clone() } else { [1; 2].into() }, a.dtype);
     let channel =
         |there: bool| empty(like, [if there { directions * d_inner } else { 1 }], DType::F32);
-    let (grad_d, grad_bias) = (channel(spec.has_d), channel(spec.has_delta_bias));
+    let grad_d = channel(spec.has_d && wanted[5]);
+    let grad_bias = channel(spec.has_delta_bias && wanted[7]);
     let sums = [&grad_b, &grad_c, &grad_a, &grad_d, &grad_bias];
     let tables = partial.each_ref().map(|(_, sizes)| *sizes);
     add_partial_sums(partial.map(|(parts, _)| parts), sums, tables, [d_inner, d_state]);
     let or_zero = |grad, of: &CubeTensor, there: bool| if there { grad } else { zeros_like(of) };
-    let grad_d = or_zero(grad_d, &arguments.d, spec.has_d);
-    let grad_bias = or_zero(grad_bias, &arguments.delta_bias, spec.has_delta_bias);
-    let grad_z = or_zero(grad_z, &arguments.z, spec.has_z);
+    let grad_d = or_zero(grad_d, &arguments.d, spec.has_d || !wanted[5]);
+    let grad_bias = or_zero(grad_bias, &arguments.delta_bias, spec.has_delta_bias || !wanted[7]);
+    let grad_z = or_zero(grad_z, &arguments.z, spec.has_z || !wanted[6]);
     [grad_u, grad_delta, grad_a, grad_b, grad_c, grad_d, grad_z, grad_bias]
 }
 
-/// The passes of a backward scan, whose partial sums are to be added: those of B and C for `into`,
-/// `[B, L, G, N]` with any row stride.
+/// The passes of a backward scan for the `wanted` gradients, whose partial sums are to be added:
+/// those of B and C for `into`, `[B, L, G, N]` with any row stride.
 pub fn scan_passes(
     grad_y: CubeTensor,
     arguments: ScanArguments<CubeBackend>,
     saved: CubeTensor,
     spec: ScanSpec,
     [grad_b, grad_c]: [&CubeTensor; 2],
+    wanted: [bool; 8],
 ) -> ScanPasses {
     let (arguments, grad_y) = (arguments.dense(), in_rows(grad_y));
-    let layout = Layout::new(&arguments, spec, true);
-    let Shape { batch, directions, d_inner, d_state, groups, len } = layout.shape;
+    let mut layout = Layout::new(&arguments, spec, true);
+    layout.plan.wanted = wanted;
     let like = &arguments.u;
     let client = &like.client;
-    let f32s = |count: usize| empty(like, [count], DType::F32);
-    let same = |t: &CubeTensor| empty(like, t.meta.shape().clone(), t.dtype);
     // Each direction has its own gradient of z, with the shape of u.
-    let [grad_u, grad_delta] = [&arguments.u, &arguments.delta].map(same);
-    let grad_z = same(if spec.has_z { &arguments.u } else { &arguments.z });
+    let per_token = |wanted: bool| {
+        let shape = if wanted { arguments.u.meta.shape().clone() } else { [1; 3].into() };
+        empty(like, shape, like.dtype)
+    };
+    let [grad_u, grad_z] = [per_token(wanted[0]), per_token(spec.has_z && wanted[6])];
+    let grad_delta = per_token(layout.plan.wants_delta());
     let passes = layout.passes();
     let rests = [(); 3].map(|()| rest_of(&arguments.u, passes.len()));
-    let rows = layout.segments() * batch / directions;
-    let per_state = directions * d_state * d_inner;
-    let per_token = batch * len * groups * d_state;
-    let part =
-        |constant: bool| f32s(if constant { rows * per_state } else { layout.strips * per_token });
-    let parts = [
-        part(spec.b_constant),
-        part(spec.c_constant),
-        f32s(rows * per_state),
-        f32s(rows * directions * d_inner),
-        f32s(rows * directions * d_inner),
-    ];
+    let partial = partial_sums(like, layout, [grad_b, grad_c]);
     let [f, fb, fc] = [like, &arguments.b, &arguments.c].map(elem);
     for pass in passes {
         let plan = layout.plan(pass, Wanted::default());
@@ -244,7 +244,8 @@ pub fn scan_passes(
             (empty(like, [MAX_STATE_VECTOR], saved.dtype), empty(like, [1], DType::F32))
         };
         let [rest_u, rest_delta, rest_z] = rests.clone().map(CubeTensor::into_buffer_arg);
-        let [b, c, a, d, bias] = parts.clone().map(CubeTensor::into_buffer_arg);
+        let [b, c, a, d, bias] =
+            partial.each_ref().map(|(parts, _)| parts.clone().into_buffer_arg());
         // SAFETY: as above.
         unsafe {
             scan_backward::launch_unchecked(
@@ -273,27 +274,44 @@ pub fn scan_passes(
             );
         }
     }
-    let projection = |of: &CubeTensor, constant: bool| {
-        let count = of.meta.shape().num_elements();
-        if constant {
-            (rows, count, true, [count.max(1); 2])
-        } else {
-            (layout.strips, count, false, [groups * d_state, of.meta.strides()[1]])
-        }
-    };
-    let dense = |count: usize| [count.max(1); 2];
-    // The table of an absent array is empty: no cube finds a column in it.
-    let width = |there: bool| if there { directions * d_inner } else { 0 };
-    let tables = [
-        projection(grad_b, spec.b_constant),
-        projection(grad_c, spec.c_constant),
-        (rows, per_state, true, dense(per_state)),
-        (rows, width(spec.has_d), false, dense(width(spec.has_d))),
-        (rows, width(spec.has_delta_bias), false, dense(width(spec.has_delta_bias))),
-    ];
-    let mut tables = tables.into_iter();
-    let partial = parts.map(|parts| (parts, tables.next().expect("invariant: five tables")));
     ScanPasses { grad_u, grad_delta, grad_z, partial }
+}
+
+/// Tables for the partial sums of B, C, A, D and the delta bias: of one that is absent, or whose
+/// gradient is not wanted, a table of no columns, in which no cube adds.
+fn partial_sums(
+    like: &CubeTensor,
+    layout: Layout,
+    [grad_b, grad_c]: [&CubeTensor; 2],
+) -> [Partial; 5] {
+    let Shape { batch, directions, len, d_inner, d_state, groups } = layout.shape;
+    let ScanPlan { spec, wanted, .. } = layout.plan;
+    let f32s = |count: usize| empty(like, [count], DType::F32);
+    let rows = layout.segments() * batch / directions;
+    let per_state = directions * d_state * d_inner;
+    let weights = |is_wanted: bool, is_there: bool, width: usize, transposed: bool| {
+        let parts = f32s(if is_wanted { rows * width } else { 1 });
+        let width = if is_wanted && is_there { width } else { 0 };
+        (parts, (rows, width, transposed, [width.max(1); 2]))
+    };
+    let sums = layout.plan.sums_channels();
+    let varying = if sums { layout.strips * batch * len * groups * d_state } else { 1 };
+    let projection = |of: &CubeTensor, is_constant: bool, is_wanted: bool| {
+        let width = if is_wanted { of.meta.shape().num_elements() } else { 0 };
+        if is_constant {
+            let (parts, _) = weights(is_wanted, true, per_state, true);
+            return (parts, (rows, width, true, [width.max(1); 2]));
+        }
+        let row = [groups * d_state, of.meta.strides()[1]];
+        (f32s(varying), (layout.strips, width, false, row))
+    };
+    [
+        projection(grad_b, spec.b_constant, wanted[3]),
+        projection(grad_c, spec.c_constant, wanted[4]),
+        weights(wanted[2], true, per_state, true),
+        weights(wanted[5], spec.has_d, directions * d_inner, false),
+        weights(wanted[7], spec.has_delta_bias, directions * d_inner, false),
+    ]
 }
 
 /// Of the reverse way of a two-way method: the gradients that flow into the chunks, shaped as

@@ -258,6 +258,9 @@ pub(crate) fn add_partial_sums(
         own
     };
     let [table_b, table_c, table_a, table_d, table_bias] = tables.map(&mut next);
+    if first_cube == 0 {
+        return;
+    }
     let [b, c, a, d, bias] = parts.map(CubeTensor::into_buffer_arg);
     let [sum_b, sum_c, sum_a, sum_d, sum_bias] = sums.map(|sum| sum.clone().into_buffer_arg());
     // SAFETY: every table has the sizes of its buffers.

@@ -10,17 +10,18 @@ use strum::VariantArray;
 
 use super::block::{Block, untranspose};
 use super::inputs::{CHUNK, ScanInputs, Strip};
+use super::kernel::Wanted;
 use crate::discretization::{Discretization, PerMethod, Series, linearize_at, per_method};
 use vim_kernels_core::native::lanes::{LANES, Lanes};
 use vim_kernels_core::native::{Kernel, widest};
 
-/// A strip's part of the gradients.
+/// A strip's part of the gradients; empty of those that are not wanted.
 pub(super) struct StripGrads {
     /// `[L, channels]`.
     pub(super) u: Vec<f32>,
     /// `[L, channels]`.
     pub(super) delta: Vec<f32>,
-    /// `[L, channels]`, empty without z.
+    /// `[L, channels]`.
     pub(super) z: Vec<f32>,
     /// `[channels, N]`.
     pub(super) a: Vec<f32>,
@@ -34,15 +35,16 @@ pub(super) struct StripGrads {
     pub(super) delta_bias: Vec<f32>,
 }
 
-/// Gradients of the strip from `grad_y`, with the states that the forward pass saved.
+/// The `wanted` gradients of the strip from `grad_y`, with the states that the forward pass saved.
 pub(super) fn backward_strip(
     inputs: ScanInputs<'_>,
     batch: usize,
     strip: Strip,
     grad_y: &[f32],
     chunk_states: &[f32],
+    wanted: Wanted,
 ) -> StripGrads {
-    let job = Job { inputs, batch, strip, grad_y, chunk_states };
+    let job = Job { inputs, batch, strip, grad_y, chunk_states, wanted };
     per_method(inputs.spec.options.method, inputs.spec.options.series, job)
 }
 
@@ -53,6 +55,7 @@ struct Job<'a> {
     strip: Strip,
     grad_y: &'a [f32],
     chunk_states: &'a [f32],
+    wanted: Wanted,
 }
 
 struct Specialized<'a, const METHOD: usize, const SERIES: usize>(Job<'a>);
@@ -86,19 +89,21 @@ impl<const METHOD: usize, const SERIES: usize> Kernel for Specialized<'_, METHOD
 
     #[inline(always)]
     fn run<const FMA: bool>(self) -> StripGrads {
-        let Job { inputs, batch, strip, grad_y, .. } = self.0;
+        let Job { inputs, batch, strip, grad_y, wanted, .. } = self.0;
         let (sizes, spec, channels) = (inputs.sizes, inputs.spec, strip.channels);
+        let zeros = |input: usize, len: usize| vec![0.0; if wanted[input] { len } else { 0 }];
+        let rows = |constant: bool| if constant { channels } else { sizes.len } * sizes.d_state;
         let mut out = StripGrads {
-            u: vec![0.0; sizes.len * channels],
-            delta: vec![0.0; sizes.len * channels],
-            z: vec![0.0; if inputs.z.is_some() { sizes.len * channels } else { 0 }],
-            a: vec![0.0; channels * sizes.d_state],
-            b: vec![0.0; if spec.b_constant { channels } else { sizes.len } * sizes.d_state],
-            c: vec![0.0; if spec.c_constant { channels } else { sizes.len } * sizes.d_state],
-            d: vec![0.0; channels],
-            delta_bias: vec![0.0; channels],
+            u: zeros(0, sizes.len * channels),
+            delta: zeros(1, sizes.len * channels),
+            a: zeros(2, channels * sizes.d_state),
+            b: zeros(3, rows(spec.b_constant)),
+            c: zeros(4, rows(spec.c_constant)),
+            d: zeros(5, channels),
+            z: zeros(6, inputs.z.map_or(0, |_| sizes.len * channels)),
+            delta_bias: zeros(7, channels),
         };
-        let rows = |constant: bool| if constant { 1 } else { sizes.len } * sizes.d_state;
+        let vectors = |constant: bool| if constant { 1 } else { sizes.len } * sizes.d_state;
         let tokens = vec![Lanes::ZERO; sizes.len];
         let mut sums = Sums::<FMA> {
             u: tokens.clone(),
@@ -106,8 +111,8 @@ impl<const METHOD: usize, const SERIES: usize> Kernel for Specialized<'_, METHOD
             y: tokens.clone(),
             gate: tokens,
             a: vec![Lanes::ZERO; sizes.d_state],
-            b: vec![Lanes::ZERO; rows(spec.b_constant)],
-            c: vec![Lanes::ZERO; rows(spec.c_constant)],
+            b: vec![Lanes::ZERO; vectors(spec.b_constant)],
+            c: vec![Lanes::ZERO; vectors(spec.c_constant)],
         };
         let mut block = Block::<FMA>::new(inputs);
         for (index, (first, width)) in strip.blocks().enumerate() {
@@ -139,26 +144,22 @@ impl<const METHOD: usize, const SERIES: usize> Kernel for Specialized<'_, METHOD
             for token in 0..sizes.len {
                 let at = token * channels + first - strip.first;
                 let (u, grad_y_scan) = (block.u[token], sums.y[token]);
-                if inputs.z.is_some() {
-                    let y = block.d.fma(u, block.y[token]);
-                    (sums.gate[token] * y).store(&mut out.z[at..at + width]);
-                }
+                let y = block.d.fma(u, block.y[token]);
+                put(sums.gate[token] * y, &mut out.z, at, width);
                 let grad_delta = sums.delta[token] * block.delta_slope[token];
-                grad_delta.store(&mut out.delta[at..at + width]);
-                block.d.fma(grad_y_scan, sums.u[token]).store(&mut out.u[at..at + width]);
+                put(grad_delta, &mut out.delta, at, width);
+                put(block.d.fma(grad_y_scan, sums.u[token]), &mut out.u, at, width);
                 d = grad_y_scan.fma(u, d);
                 delta_bias += grad_delta;
             }
             let block_at = first - strip.first;
-            d.store(&mut out.d[block_at..block_at + width]);
-            delta_bias.store(&mut out.delta_bias[block_at..block_at + width]);
+            put(d, &mut out.d, block_at, width);
+            put(delta_bias, &mut out.delta_bias, block_at, width);
             let states = block_at * sizes.d_state;
-            untranspose(&sums.a, &mut out.a[states..]);
-            if spec.b_constant {
-                untranspose(&sums.b, &mut out.b[states..]);
-            }
-            if spec.c_constant {
-                untranspose(&sums.c, &mut out.c[states..]);
+            let of_states = [(&sums.a, &mut out.a, true), (&sums.b, &mut out.b, spec.b_constant)];
+            let of_states = of_states.into_iter().chain([(&sums.c, &mut out.c, spec.c_constant)]);
+            for (from, to, _) in of_states.filter(|(_, to, is_whole)| *is_whole && !to.is_empty()) {
+                untranspose(from, &mut to[states..]);
             }
         }
         if !spec.b_constant {
@@ -168,6 +169,14 @@ impl<const METHOD: usize, const SERIES: usize> Kernel for Specialized<'_, METHOD
             reduce(&sums.c, &mut out.c);
         }
         out
+    }
+}
+
+/// Stores `width` lanes at `at` of `to`, unless it is empty.
+#[inline(always)]
+fn put<const FMA: bool>(lanes: Lanes<FMA>, to: &mut [f32], at: usize, width: usize) {
+    if !to.is_empty() {
+        lanes.store(&mut to[at..at + width]);
     }
 }
 

@@ -11,7 +11,8 @@ use rayon::prelude::*;
 use super::backward::{StripGrads, backward_strip};
 use super::forward::{StripForward, forward_strip};
 use super::inputs::{ScanInputs, Sizes, Strip, chunk_states_len};
-use vim_kernels_core::native::slices::add;
+use crate::scan::ScanSpec;
+use vim_kernels_core::native::slices::{add, add_at};
 
 /// `y [B, L, D]`, `last_state [B, D, N]`, and the chunk states, in an order of the kernel's own.
 pub struct ScanForward {
@@ -20,23 +21,55 @@ pub struct ScanForward {
     pub chunk_states: Vec<f32>,
 }
 
-/// Gradients, shaped as the inputs.
+/// Gradients, shaped as the inputs; empty of an input that is absent, or whose gradient is not
+/// wanted.
 pub struct ScanGrads {
     pub u: Vec<f32>,
     pub delta: Vec<f32>,
     pub a: Vec<f32>,
     pub b: Vec<f32>,
     pub c: Vec<f32>,
-    pub d: Option<Vec<f32>>,
-    pub z: Option<Vec<f32>>,
-    pub delta_bias: Option<Vec<f32>>,
+    pub d: Vec<f32>,
+    pub z: Vec<f32>,
+    pub delta_bias: Vec<f32>,
 }
+
+impl ScanGrads {
+    /// In the order of the operation's inputs.
+    pub fn into_array(self) -> [Vec<f32>; 8] {
+        let Self { u, delta, a, b, c, d, z, delta_bias } = self;
+        [u, delta, a, b, c, d, z, delta_bias]
+    }
+
+    /// Zeros for the gradients that are `wanted` of inputs that are there.
+    pub(crate) fn zeros(inputs: ScanInputs<'_>, wanted: Wanted) -> Self {
+        let ScanInputs { u, delta, a, b, c, d, z, delta_bias, .. } = inputs;
+        let all = [Some(u), Some(delta), Some(a), Some(b), Some(c), d, z, delta_bias];
+        let mut zeros = all.into_iter().zip(wanted).map(|(input, wanted)| {
+            vec![0.0; if wanted { input.map_or(0, <[f32]>::len) } else { 0 }]
+        });
+        let mut next = || zeros.next().expect("invariant: eight inputs");
+        Self {
+            u: next(),
+            delta: next(),
+            a: next(),
+            b: next(),
+            c: next(),
+            d: next(),
+            z: next(),
+            delta_bias: next(),
+        }
+    }
+}
+
+/// Which gradients are wanted, in the order of the operation's inputs.
+pub(crate) type Wanted = [bool; 8];
 
 /// Runs the scan; saves chunk states if `save`.
 pub fn forward(inputs: ScanInputs<'_>, save: bool) -> ScanForward {
     let Sizes { batch, len, d_inner, d_state, .. } = inputs.sizes;
     let strips = inputs.sizes.strips();
-    let saved = if save { saved_len(inputs, &strips) } else { 0 };
+    let saved = if save { saved_len(inputs.sizes, inputs.spec, &strips) } else { 0 };
     let mut out = ScanForward {
         y: vec![0.0; batch * len * d_inner],
         last_state: vec![0.0; batch * d_inner * d_state],
@@ -62,23 +95,26 @@ pub fn forward(inputs: ScanInputs<'_>, save: bool) -> ScanForward {
     out
 }
 
-/// Gradients of every input from `grad_y [B, L, D]`.
-pub fn backward(inputs: ScanInputs<'_>, grad_y: &[f32], chunk_states: &[f32]) -> ScanGrads {
-    let Sizes { batch, len, d_inner, .. } = inputs.sizes;
+/// The `wanted` gradients from `grad_y [B, L, D]`.
+pub fn backward(
+    inputs: ScanInputs<'_>,
+    grad_y: &[f32],
+    chunk_states: &[f32],
+    wanted: Wanted,
+) -> ScanGrads {
+    let Sizes { batch, d_inner, .. } = inputs.sizes;
     let strips = inputs.sizes.strips();
-    let saved = saved_len(inputs, &strips);
-    let like = |input: &[f32]| vec![0.0; input.len()];
-    let (mut u, mut delta) = (like(inputs.u), like(inputs.delta));
-    let mut z = inputs.z.map_or(Vec::new(), like);
-    let (mut b, mut c) = (like(inputs.b), like(inputs.c));
+    let saved = saved_len(inputs.sizes, inputs.spec, &strips);
+    let mut grads = ScanGrads::zeros(inputs, wanted);
+    let ScanGrads { u, delta, b, c, z, .. } = &mut grads;
     // The gradient of a constant B or C is a total over the batch, like A's.
     let per_token = |values, constant| if constant { &mut [][..] } else { values };
-    let totals: Vec<Totals> = u
-        .par_chunks_mut(len * d_inner)
-        .zip(delta.par_chunks_mut(len * d_inner))
-        .zip(parts(&mut z, batch))
-        .zip(parts(per_token(&mut b, inputs.spec.b_constant), batch))
-        .zip(parts(per_token(&mut c, inputs.spec.c_constant), batch))
+    let totals: Vec<Totals> = parts(u, batch)
+        .into_par_iter()
+        .zip(parts(delta, batch))
+        .zip(parts(z, batch))
+        .zip(parts(per_token(b, inputs.spec.b_constant), batch))
+        .zip(parts(per_token(c, inputs.spec.c_constant), batch))
         .enumerate()
         .map(|(batch, ((((u, delta), z), b), c))| {
             let mut offset = batch * saved;
@@ -90,39 +126,32 @@ pub fn backward(inputs: ScanInputs<'_>, grad_y: &[f32], chunk_states: &[f32]) ->
                     (strip, &chunk_states[start..offset])
                 })
                 .collect();
-            let run =
-                |&(strip, chunk_states)| backward_strip(inputs, batch, strip, grad_y, chunk_states);
+            let run = |&(strip, chunk_states)| {
+                backward_strip(inputs, batch, strip, grad_y, chunk_states, wanted)
+            };
             let done: Vec<StripGrads> = jobs.par_iter().map(run).collect();
-            let mut totals = Totals::new(inputs);
+            let mut totals = Totals::new(inputs, wanted);
             for (&strip, part) in strips.iter().zip(&done) {
                 copy_columns(&part.u, u, d_inner, strip);
                 copy_columns(&part.delta, delta, d_inner, strip);
-                if inputs.z.is_some() {
-                    copy_columns(&part.z, z, d_inner, strip);
-                }
+                copy_columns(&part.z, z, d_inner, strip);
                 totals.add_strip(inputs, strip, part, b, c);
             }
             totals
         })
         .collect();
     // In batch order, whatever the number of threads.
-    let mut sum = Totals::new(inputs);
+    let mut sum = Totals::new(inputs, wanted);
     for total in &totals {
         sum.add(total);
     }
-    ScanGrads {
-        u,
-        delta,
-        a: sum.a,
-        b: if inputs.spec.b_constant { sum.b } else { b },
-        c: if inputs.spec.c_constant { sum.c } else { c },
-        d: inputs.d.map(|_| sum.d),
-        z: inputs.z.map(|_| z),
-        delta_bias: inputs.delta_bias.map(|_| sum.delta_bias),
-    }
+    let Totals { a, b, c, d, delta_bias } = sum;
+    let grads = if inputs.spec.b_constant { ScanGrads { b, ..grads } } else { grads };
+    let grads = if inputs.spec.c_constant { ScanGrads { c, ..grads } } else { grads };
+    ScanGrads { a, d, delta_bias, ..grads }
 }
 
-/// Gradients that are sums over the batch.
+/// Gradients that are sums over the batch; empty of those that are not wanted.
 struct Totals {
     a: Vec<f32>,
     /// Empty unless B is constant.
@@ -134,15 +163,12 @@ struct Totals {
 }
 
 impl Totals {
-    fn new(inputs: ScanInputs<'_>) -> Self {
-        let ScanInputs { sizes, spec, .. } = inputs;
-        Self {
-            a: vec![0.0; inputs.a.len()],
-            b: vec![0.0; if spec.b_constant { inputs.b.len() } else { 0 }],
-            c: vec![0.0; if spec.c_constant { inputs.c.len() } else { 0 }],
-            d: vec![0.0; sizes.d_inner],
-            delta_bias: vec![0.0; sizes.d_inner],
-        }
+    fn new(inputs: ScanInputs<'_>, [_, _, a, b, c, d, _, delta_bias]: Wanted) -> Self {
+        let ScanInputs { spec, .. } = inputs;
+        let wanted =
+            [false, false, a, b && spec.b_constant, c && spec.c_constant, d, false, delta_bias];
+        let ScanGrads { a, b, c, d, delta_bias, .. } = ScanGrads::zeros(inputs, wanted);
+        Self { a, b, c, d, delta_bias }
     }
 
     /// Adds a strip's gradients; those of B and C go to `b` and `c [L, G, N]` if they vary.
@@ -156,19 +182,19 @@ impl Totals {
     ) {
         let ScanInputs { sizes, spec, .. } = inputs;
         let states = strip.first * sizes.d_state;
-        add(&mut self.a[states..], &part.a);
+        add_at(&mut self.a, states, &part.a);
         if spec.b_constant {
-            add(&mut self.b[states..], &part.b);
+            add_at(&mut self.b, states, &part.b);
         } else {
             add_group(b, &part.b, sizes, strip.group);
         }
         if spec.c_constant {
-            add(&mut self.c[states..], &part.c);
+            add_at(&mut self.c, states, &part.c);
         } else {
             add_group(c, &part.c, sizes, strip.group);
         }
-        add(&mut self.d[strip.first..], &part.d);
-        add(&mut self.delta_bias[strip.first..], &part.delta_bias);
+        add_at(&mut self.d, strip.first, &part.d);
+        add_at(&mut self.delta_bias, strip.first, &part.delta_bias);
     }
 
     fn add(&mut self, other: &Self) {
@@ -181,8 +207,8 @@ impl Totals {
 }
 
 /// Floats that a batch element saves.
-fn saved_len(inputs: ScanInputs<'_>, strips: &[Strip]) -> usize {
-    strips.iter().map(|&strip| chunk_states_len(inputs.sizes, inputs.spec, strip)).sum()
+pub(crate) fn saved_len(sizes: Sizes, spec: ScanSpec, strips: &[Strip]) -> usize {
+    strips.iter().map(|&strip| chunk_states_len(sizes, spec, strip)).sum()
 }
 
 /// `values` in `count` equal parts, or `count` empty ones if it is empty.

@@ -13,6 +13,8 @@ use vim_kernels_core::native::slices::{contiguous, slice, tensor, tensor_as};
 use vim_kernels_core::op::{Forward, FusedOp, Tensors};
 
 pub use inputs::{ScanInputs, Sizes};
+pub(crate) use kernel::Wanted;
+pub(crate) use kernel::saved_len;
 pub use kernel::{ScanForward, ScanGrads, backward, forward};
 
 type Flexible = FloatTensor<Flex>;
@@ -28,8 +30,8 @@ impl FusedOp<Flex, 8, 1> for ScanSpec {
         scan_tensors(arguments, self, save, kernel::forward)
     }
 
-    fn backward(self, grad_y: Flexible, saved: Saved, _: [bool; 8]) -> [Option<Flexible>; 8] {
-        tensor_gradients(&grad_y, saved, self, kernel::backward)
+    fn backward(self, grad_y: Flexible, saved: Saved, wanted: Wanted) -> [Option<Flexible>; 8] {
+        tensor_gradients(&grad_y, saved, self, wanted, kernel::backward)
     }
 }
 
@@ -58,19 +60,19 @@ pub(crate) fn tensor_gradients(
     grad_y: &Flexible,
     (arguments, chunk_states): Saved,
     spec: ScanSpec,
-    kernel: fn(ScanInputs<'_>, &[f32], &[f32]) -> ScanGrads,
+    wanted: Wanted,
+    kernel: fn(ScanInputs<'_>, &[f32], &[f32], Wanted) -> ScanGrads,
 ) -> [Option<Flexible>; 8] {
     let dense = arguments.clone().map(|t| contiguous(&t));
     let (grad_y, chunk_states) = (contiguous(grad_y), contiguous(&chunk_states));
-    let grads = kernel(inputs(&dense, spec), slice(&grad_y), slice(&chunk_states));
-    let ScanGrads { u, delta, a, b, c, d, z, delta_bias } = grads;
-    // The zero that stands for an absent input has a gradient of zero.
-    let optional = |values: Option<Vec<f32>>| values.unwrap_or(vec![0.0]);
-    let values = [u, delta, a, b, c, optional(d), optional(z), optional(delta_bias)];
-    let mut values = values.into_iter();
+    let grads = kernel(inputs(&dense, spec), slice(&grad_y), slice(&chunk_states), wanted);
+    let mut grads = grads.into_array().into_iter().zip(wanted);
     arguments.into_array().map(|of| {
+        let (values, wanted) = grads.next().expect("invariant: eight gradients");
+        // The zero that stands for an absent input has a gradient of zero.
+        let values = if values.is_empty() { vec![0.0] } else { values };
         let shape: Vec<usize> = of.shape().iter().copied().collect();
-        values.next().map(|values| tensor_as(values, &shape, of.dtype()))
+        wanted.then(|| tensor_as(values, &shape, of.dtype()))
     })
 }
 

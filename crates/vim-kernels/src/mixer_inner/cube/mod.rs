@@ -218,7 +218,7 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         let [z, grad_z] = [&xz, &grad_xz].map(|of| sizes.half(of, 1));
         let of_sum = gate_backward(dense(grad), y, &z, &grad_z, 2 * sizes.d_inner);
         let ScanPasses { grad_u, grad_delta, partial, .. } =
-            scan_passes(of_sum, arguments, chunk_states, sizes.scan(), into.each_ref());
+            scan_passes(of_sum, arguments, chunk_states, sizes.scan(), into.each_ref(), [true; 8]);
         let [of_b, of_c, of_a, of_d, of_bias] = partial;
         add_token_parts([of_b, of_c], into.each_ref());
 

@@ -139,7 +139,7 @@ impl Way<'_> {
             &kept.chunk_states
         };
         let ScanGrads { u: mut grad_u, delta, a, b, c, d, z, delta_bias } =
-            backward(inputs, grad_y, chunk_states);
+            backward(inputs, grad_y, chunk_states, [true; 8]);
 
         let mut grad = vec![0.0; len * width];
         for (token, row) in grad.chunks_exact_mut(width).enumerate() {
@@ -168,15 +168,8 @@ impl Way<'_> {
 
         let mut grad_x = vec![0.0; len * d_inner];
         let conv = self.conv(image).backward(&self.taps, &grad_u, &mut grad_x);
-        let sums = Sums {
-            conv,
-            x_proj: grad_x_proj,
-            dt_proj: grad_dt_proj,
-            delta_bias: delta_bias.expect("invariant: the step has a bias"),
-            a,
-            d: d.expect("invariant: the scan has a skip"),
-        };
-        ([grad_x, z.expect("invariant: the scan has a gate")], sums)
+        let sums = Sums { conv, x_proj: grad_x_proj, dt_proj: grad_dt_proj, delta_bias, a, d };
+        ([grad_x, z], sums)
     }
 
     /// Columns of a token's projection: the step, B and C.
