@@ -136,8 +136,10 @@ def kernels(folder):
         if entry is None:
             fail(f"{path} has no entry: is it PTX?")
         name = re.sub(r"_[0-9a-f]{8}$", "", entry[1])
+        # Names of what is within the kernel have the number as bytes.
+        number = ",".join(str(ord(one)) for one in entry[1][-8:])
         # Parameters and local memory have the entry's name before theirs.
-        found[re.sub(rf"{entry[1]}(?![0-9a-zA-Z])", name, text)] = name
+        found[re.sub(rf"{entry[1]}(?![0-9a-zA-Z])", name, text).replace(number, "")] = name
     if not found:
         fail(f"{folder} has no PTX below it: give a folder that --out left")
     return found
