@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
-"""Pack a binary of vim-train as a wheel, which `pip install` puts into an environment's bin.
+"""Pack a binary of vim-train, or vim_scan's module for PyTorch, as a wheel.
 
     scripts/pack_wheel.py dist/vim-train-0.1.0-x86_64-linux-gnu2.17-cuda.tar.xz -o dist
     scripts/pack_wheel.py target/release/vim-train -o /tmp        of a build of one's own, for its machine
-    scripts/pack_wheel.py --self-test                             pack a made-up archive, look at the wheel, install it
+    scripts/pack_wheel.py target/release/lib_native.so -o /tmp    vim_scan, of `cargo build --release -p vim-scan-py`
+    scripts/pack_wheel.py --self-test                             pack made-up files, look at the wheels, install them
+
+`pip install` puts the binary into an environment's bin. vim_scan's wheel is for every Python from 3.10 on (abi3), and has the
+files of crates/vim-scan-py/python beside the module.
 
 Nothing is compiled: the binary is that of an archive of scripts/release.sh, and the licences, THIRD-PARTY.txt, the SBOM
 and the README (as description) are those beside it. The extras cuda12 and cuda13 install NVRTC and the CUDA headers, in
@@ -86,17 +90,18 @@ def glibc_of(binary, path):
     return max([OLDEST_GLIBC, *((int(major), int(minor)) for major, minor in asked)])
 
 
-def metadata(version, licences, extras, readme):
+def metadata(name, summary, version, licences, readme, needs=(), extras={}):
     """The text of METADATA."""
     lines = [
         "Metadata-Version: 2.4",
-        "Name: vim-train",
+        f"Name: {name}",
         f"Version: {version}",
-        "Summary: Train, evaluate and compare Vision Mamba under six discretizations",
+        f"Summary: {summary}",
         f"Project-URL: Repository, {from_cargo('repository')}",
         f"License-Expression: {from_cargo('license')}",
         *(f"License-File: {name}" for name in licences),
         "Description-Content-Type: text/markdown; charset=UTF-8",
+        *needs,
     ]
     for extra, requirements in extras.items():
         lines += [f"Provides-Extra: {extra}", *(f"Requires-Dist: {one}; extra == '{extra}'" for one in requirements)]
@@ -104,7 +109,9 @@ def metadata(version, licences, extras, readme):
 
 
 def pack(path, out):
-    """The path of the wheel of an archive or a binary."""
+    """The path of the wheel of an archive, a binary or a module."""
+    if path.suffix == ".so":
+        return pack_module(path, out)
     version, variant, files = contents(path)
     extras = EXTRAS
     if variant == "cpu":
@@ -115,10 +122,34 @@ def pack(path, out):
     licences = [one for one in LICENCES if one in files]
     wheel = f"Wheel-Version: 1.0\nGenerator: pack_wheel\nRoot-Is-Purelib: false\nTag: {tag}\n"
     entries = {f"{name}.data/scripts/vim-train": files["vim-train"], f"{info}/WHEEL": wheel.encode()}
-    entries[f"{info}/METADATA"] = metadata(version, licences, extras, files["README.md"].decode()).encode()
+    summary = "Train, evaluate and compare Vision Mamba under ten discretizations"
+    about = metadata("vim-train", summary, version, licences, files["README.md"].decode(), extras=extras)
+    entries[f"{info}/METADATA"] = about.encode()
     entries.update({f"{info}/licenses/{one}": files[one] for one in licences})
     if SBOM in files:
         entries[f"{info}/sboms/{SBOM}"] = files[SBOM]
+    return write(f"{name}-{tag}", info, entries, out)
+
+
+def pack_module(path, out):
+    """The path of the wheel of vim_scan."""
+    crate, version, module = ROOT / "crates/vim-scan-py", from_cargo("version"), path.read_bytes()
+    tag = "cp310-abi3-manylinux_{}_{}_x86_64".format(*glibc_of(module, path))
+    name = f"vim_scan-{version}"
+    info = f"{name}.dist-info"
+    licences = [one for one in LICENCES if (ROOT / one).exists()]
+    needs = ["Requires-Python: >=3.10", "Requires-Dist: torch>=2.6"]
+    summary = "Mamba's selective scan for PyTorch: deterministic, without a compiler, under ten discretizations"
+    about = metadata("vim-scan", summary, version, licences, (crate / "README.md").read_text(), needs)
+    wheel = f"Wheel-Version: 1.0\nGenerator: pack_wheel\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    entries = {f"vim_scan/{one.name}": one.read_bytes() for one in (crate / "python/vim_scan").glob("*.py")}
+    entries |= {"vim_scan/_native.abi3.so": module, f"{info}/METADATA": about.encode(), f"{info}/WHEEL": wheel.encode()}
+    entries |= {f"{info}/licenses/{one}": (ROOT / one).read_bytes() for one in licences}
+    return write(f"{name}-{tag}", info, entries, out)
+
+
+def write(name, info, entries, out):
+    """The path of a wheel with these files."""
     record = ""
     for entry, data in sorted(entries.items()):
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
@@ -126,7 +157,7 @@ def pack(path, out):
     # The list of files is the last one.
     ordered = [*sorted(entries.items()), (f"{info}/RECORD", f"{record}{info}/RECORD,,\n".encode())]
     out.mkdir(parents=True, exist_ok=True)
-    target = out / f"{name}-{tag}.whl"
+    target = out / f"{name}.whl"
     temporary = target.with_suffix(".tmp")
     with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for entry, data in ordered:
@@ -174,6 +205,13 @@ def self_test():
             installed = environment / "bin/vim-train"
             run(installed)
             assert installed.read_bytes() == program, "the installed program is another"
+        # A module is found in its package, by every Python from 3.10 on.
+        (folder / "lib_native.so").write_bytes(program)
+        module = pack(folder / "lib_native.so", folder / "a")
+        assert re.fullmatch(r"vim_scan-[\d.]+-cp310-abi3-manylinux_2_\d+_x86_64.whl", module.name), module.name
+        with zipfile.ZipFile(module) as wheel:
+            assert {"vim_scan/__init__.py", "vim_scan/_native.abi3.so"} < set(wheel.namelist()), wheel.namelist()
+        run(*pip, "install", "--no-index", "--no-deps", module)
         # What is no archive of a release, and no program, is refused.
         (folder / "text").write_text("no program")
         for refused in (folder / "text", folder / "vim-train.tar.xz"):

@@ -1,0 +1,184 @@
+"""The operations `vim_scan::forward` and `vim_scan::backward`, and the function on top of them."""
+
+import torch
+from torch import Tensor
+
+from . import _cuda, _native
+
+DISCRETIZATIONS = tuple(_native.discretizations())
+SERIES = tuple(_native.series())
+
+# What a call is, behind its tensors.
+_HOW = "str discretization, str series, bool delta_softplus, bool reverse"
+# The inputs: u, delta and z [B, L, D], A [D, N], B and C [B, L, G, N] or [D, N], D and delta_bias [D]. Of a complex A, that
+# and B and C have pairs of numbers as their last axis.
+_INPUTS = "Tensor u, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor? D, Tensor? z, Tensor? delta_bias"
+
+_LIBRARY = torch.library.Library("vim_scan", "DEF")
+_LIBRARY.define(f"forward({_INPUTS}, {_HOW}, bool save) -> (Tensor, Tensor, Tensor)")
+_LIBRARY.define("adopt(Tensor tensor) -> Tensor")
+_LIBRARY.define(f"backward(Tensor grad_y, {_INPUTS}, Tensor saved, {_HOW}, bool[8] wanted) -> Tensor[]")
+
+_threads = None
+
+
+def set_num_threads(threads):
+    """Sets the threads of scans on a CPU, by default torch.get_num_threads(): before the first of them."""
+    global _threads
+    if _threads is None:
+        _threads = _native.start(threads)
+    if _threads != threads:
+        raise RuntimeError(f"vim_scan: its {_threads} threads run already")
+
+
+def _start():
+    global _threads
+    if _threads is None:
+        _threads = _native.start(torch.get_num_threads())
+
+
+def _dense(tensors):
+    """What the native module reads: contiguous, and not followed by autograd."""
+    return [None if t is None else t.detach().contiguous() for t in tensors]
+
+
+def _forward_cpu(u, delta, A, B, C, D, z, delta_bias, discretization, series, delta_softplus, reverse, save):
+    _start()
+    how = (discretization, series, delta_softplus, reverse)
+    y, state, saved = _native.forward(_dense((u, delta, A, B, C, D, z, delta_bias)), *how, save)
+    saved = u.new_empty(0, dtype=torch.float32) if saved is None else torch.from_dlpack(saved)
+    return torch.from_dlpack(y), torch.from_dlpack(state), saved
+
+
+def _backward_cpu(grad_y, u, delta, A, B, C, D, z, delta_bias, saved, discretization, series, softplus, reverse, wanted):
+    _start()
+    tensors = _dense((u, delta, A, B, C, D, z, delta_bias))
+    grad_y, saved = _dense((grad_y, saved))
+    grads = _native.backward(tensors, grad_y, saved, discretization, series, softplus, reverse, wanted)
+    return [torch.from_dlpack(grad) for grad in grads]
+
+
+def _forward_fake(u, delta, A, B, C, D, z, delta_bias, discretization, series, delta_softplus, reverse, save):
+    batch, length, channels = u.shape
+    count = 0
+    if save and u.dtype != torch.float64:
+        groups = max([1] + [t.shape[2] for t in (B, C) if t.dim() == 4])
+        saved_len = _cuda.saved_len if u.device.type == "cuda" else _native.saved_len
+        count = saved_len([batch, length, channels, A.shape[1], groups], discretization, series)
+    state = torch.empty((batch, channels, *A.shape[1:]), dtype=A.dtype, device=u.device)
+    return u.new_empty((batch, length, channels)), state, u.new_empty((count,), dtype=torch.float32)
+
+
+def _backward_fake(grad_y, u, delta, A, B, C, D, z, delta_bias, saved, discretization, series, softplus, reverse, wanted):
+    inputs = zip((u, delta, A, B, C, D, z, delta_bias), wanted)
+    return [torch.empty(t.shape, dtype=t.dtype, device=t.device) for t, is_wanted in inputs if is_wanted and t is not None]
+
+
+def _setup(ctx, inputs, output):
+    *tensors, discretization, series, delta_softplus, reverse, _ = inputs
+    ctx.set_materialize_grads(False)
+    ctx.how = (discretization, series, delta_softplus, reverse)
+    ctx.save_for_backward(*tensors, output[2])
+
+
+def _gradients(ctx, grad_y, _grad_state, _grad_saved):
+    *tensors, saved = ctx.saved_tensors
+    wanted = [need and t is not None for need, t in zip(ctx.needs_input_grad, tensors)]
+    how = (None,) * 5
+    if grad_y is None:
+        return (None,) * 8 + how
+    grads = iter(torch.ops.vim_scan.backward(grad_y, *tensors, saved, *ctx.how, wanted))
+    return tuple(next(grads) if is_wanted else None for is_wanted in wanted) + how
+
+
+_LIBRARY.impl("forward", _forward_cpu, "CPU")
+_LIBRARY.impl("backward", _backward_cpu, "CPU")
+_LIBRARY.impl("forward", _cuda.forward, "CUDA")
+_LIBRARY.impl("backward", _cuda.backward, "CUDA")
+_LIBRARY.impl("adopt", _cuda.adopt, "CUDA")
+_LIBRARY.impl("adopt", lambda tensor: tensor.clone(memory_format=torch.contiguous_format), "CPU")
+torch.library.register_fake("vim_scan::forward", _forward_fake, lib=_LIBRARY)
+torch.library.register_fake("vim_scan::backward", _backward_fake, lib=_LIBRARY)
+torch.library.register_fake("vim_scan::adopt", lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device), lib=_LIBRARY)
+torch.library.register_autograd("vim_scan::adopt", lambda ctx, grad: grad, lib=_LIBRARY)
+torch.library.register_autograd("vim_scan::forward", _gradients, setup_context=_setup, lib=_LIBRARY)
+
+
+def _no_second_derivative(ctx, *grads):
+    raise RuntimeError("vim_scan: a scan has no second derivative")
+
+
+torch.library.register_autograd("vim_scan::backward", _no_second_derivative, lib=_LIBRARY)
+
+
+def _is_complex(A, B, C):
+    kinds = {t.is_complex() for t in (A, B, C)}
+    if len(kinds) == 2:
+        raise TypeError("A, B and C are all real or all complex")
+    return A.is_complex()
+
+
+def selective_scan(
+    u: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None = None,
+    z: Tensor | None = None,
+    delta_bias: Tensor | None = None,
+    *,
+    discretization: str = "zoh",
+    series: str = "exact",
+    delta_softplus: bool = False,
+    reverse: bool = False,
+    return_last_state: bool = False,
+):
+    """y [B, L, D] of the selective scan from a zero state, and with `return_last_state` the state [B, D, N] behind it.
+
+    u, delta and z are [B, L, D], channels last; A [D, N], negative for a stable system; B and C [B, L, N], [B, L, G, N] for
+    G groups of channels, or [D, N], the same for every token; D and delta_bias [D]. A, B and C may be complex: each state then
+    stands for a conjugate pair, and y has twice the real part. `reverse` scans from the last token to the first.
+
+    Activations are float32, float64, bfloat16 or float16, y has the type of u (under autocast, autocast's), and the state is
+    float32 or float64. Of bfloat16 and float16, and where A is complex, all arithmetic is in float32 or better. Gradients of
+    all inputs; the last state has none, and there are no second derivatives. On a CPU f64 and complex A run by plain loops:
+    right, and slow.
+
+    Raises ValueError for what does not fit, TypeError for a type, RuntimeError in a child of fork.
+    """
+    kind = u.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else u.dtype
+    if not u.is_floating_point():
+        raise TypeError(f"u is {u.dtype}: float32, float64, bfloat16 or float16")
+    is_complex = _is_complex(A, B, C)
+    if kind == "cuda" and (is_complex or dtype == torch.float64):
+        raise TypeError("on a GPU A is real, and activations are float32, bfloat16 or float16")
+    weights = torch.float64 if is_complex or dtype == torch.float64 else torch.float32
+    tokens = torch.bfloat16 if kind == "cuda" and dtype == torch.bfloat16 else weights
+
+    def projection(t):
+        # B and C: of one group, or constant.
+        varies = t.dim() > A.dim()
+        if is_complex:
+            t = torch.view_as_real(t.to(torch.complex128))
+        else:
+            t = t.to(tokens if varies else weights)
+        return t.unsqueeze(2) if varies and t.dim() == A.dim() + is_complex + 1 else t
+
+    A_in = torch.view_as_real(A.to(torch.complex128)) if is_complex else A.to(weights)
+    inputs = [None if t is None else t.to(of) for t, of in ((D, weights), (z, tokens), (delta_bias, weights))]
+    tensors = [u.to(tokens), delta.to(tokens), A_in, projection(B), projection(C), *inputs]
+    if kind == "cuda":
+        tensors = [None if t is None else torch.ops.vim_scan.adopt(t) for t in tensors]
+    save = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    y, state, _ = torch.ops.vim_scan.forward(*tensors, discretization, series, delta_softplus, reverse, save)
+    y = y.to(dtype)
+    if not return_last_state:
+        return y
+    state = state.detach()
+    if is_complex:
+        state = torch.view_as_complex(state)
+    if dtype != torch.float64:
+        state = state.to(torch.complex64 if is_complex else torch.float32)
+    return y, state

@@ -1,0 +1,79 @@
+//! Arrays that cross DLPack.
+
+#![expect(unsafe_code, reason = "memory of another library, as DLPack describes it")]
+
+use dlpark::DlpackElement;
+use dlpark::ffi::{DLDevice, DLManagedTensor};
+use dlpark::metadata::Dynamic;
+use dlpark::python::{ImportedDlpack, from_dlpack};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use vim_kernels::raw::Slice;
+
+/// A tensor of a caller, contiguous in a CPU's memory, which lives as long as this.
+pub(crate) struct Borrowed {
+    tensor: ImportedDlpack,
+    name: &'static str,
+    pub(crate) shape: Vec<usize>,
+}
+
+impl Borrowed {
+    pub(crate) fn take(name: &'static str, tensor: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let tensor = from_dlpack(tensor.as_borrowed(), None, None)?;
+        let shape = {
+            let view = tensor.validate().map_err(|error| wrong(name, error))?;
+            if view.device() != DLDevice::CPU {
+                return Err(PyTypeError::new_err(format!("`{name}` is not in a CPU's memory")));
+            }
+            view.shape().iter().map(|&size| size as usize).collect()
+        };
+        Ok(Self { tensor, name, shape })
+    }
+
+    /// Whether its numbers are `T`.
+    pub(crate) fn is<T: DlpackElement>(&self) -> PyResult<bool> {
+        Ok(self.tensor.validate().map_err(|error| wrong(self.name, error))?.dtype().is::<T>())
+    }
+
+    /// Its numbers in row-major order.
+    pub(crate) fn values<T: DlpackElement>(&self) -> PyResult<&[T]> {
+        let view = self.tensor.validate().map_err(|error| wrong(self.name, error))?;
+        // SAFETY: the producer vouches for the memory that its descriptor names, which this owner
+        // keeps alive, and no thread writes it during a call: an operation's inputs do not change.
+        unsafe { view.cpu_slice::<T>() }.map_err(|error| wrong(self.name, error))
+    }
+}
+
+impl Borrowed {
+    /// An argument of the kernels.
+    pub(crate) fn slice(&self) -> PyResult<Slice<'_>> {
+        Ok(Slice { values: self.values()?, shape: &self.shape })
+    }
+}
+
+fn wrong(name: &str, error: impl std::fmt::Display) -> PyErr {
+    PyValueError::new_err(format!("`{name}`: {error}"))
+}
+
+/// A result, which a consumer of DLPack is to own.
+pub(crate) struct Owned<T> {
+    pub(crate) values: Vec<T>,
+    pub(crate) shape: Vec<usize>,
+}
+
+impl<T: DlpackElement + Send> Owned<T> {
+    pub(crate) fn into_capsule(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        let Self { values, shape } = self;
+        let shape: Vec<i64> = shape.into_iter().map(|size| size as i64).collect();
+        let mut owner = Box::new(values);
+        let data = owner.as_mut_ptr().cast();
+        let mut tensor = Dynamic::compact(shape)
+            .initialize_as::<DLManagedTensor>(owner)
+            .map_err(|error| PyRuntimeError::new_err(format!("vim_scan: {error}")))?;
+        tensor.set_data(data).set_dtype(T::DTYPE).set_device(DLDevice::CPU);
+        // SAFETY: `data` is the vector's, as many numbers as the shape says, in row-major order;
+        // the context owns the vector, whose memory does not move.
+        let tensor: dlpark::legacy::Dlpack = unsafe { tensor.finish() };
+        tensor.into_pyobject(py)
+    }
+}
