@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the binaries of a release, against an old glibc, so that they run on clusters with old distributions.
 #
-#   scripts/release.sh                       the CPU's and CUDA's, into dist/
-#   scripts/release.sh --only cpu            one of the two: cpu or cuda
+#   scripts/release.sh                       the CPU's and CUDA's, and vim_scan's wheel, into dist/
+#   scripts/release.sh --only cpu            one of the three: cpu, cuda or python
 #   scripts/release.sh --out /tmp/dist       another folder
 #   scripts/release.sh --glibc 2.28          a newer glibc than 2.17, that of CentOS 7
 #
@@ -12,7 +12,8 @@
 #   vim-train-VERSION-x86_64-linux-gnuGLIBC-{cpu,cuda}.tar.xz
 #
 # with README, CHANGELOG, licences, THIRD-PARTY.txt (licences of all dependencies), vim-train.cdx.json (an SBOM),
-# completions and manual pages; SHA256SUMS has the archives' sums. The newest GLIBC_ symbol of each binary is printed,
+# completions and manual pages. vim_scan, with the feature `cuda`, is a wheel, vim_scan-VERSION-cp310-abi3-*.whl.
+# SHA256SUMS has the sums of all. The newest GLIBC_ symbol of each binary is printed,
 # and the script fails if it is newer than promised.
 #
 # Zig's linker and C compiler come from PyPI, in versions that are fixed below, to ~/.cache/vim-train/tools. Also needed:
@@ -29,7 +30,7 @@ zigbuild=0.24.0 zig=0.17.1
 triple=x86_64-unknown-linux-gnu
 glibc=2.17
 out=dist
-variants=(cpu cuda)
+variants=(cpu cuda python)
 
 die() { printf 'release.sh: %s\n' "$1" >&2; exit "${2:-1}"; }
 value() { [ "$#" -ge 2 ] || die "$1 needs a value; see --help" 2; }
@@ -37,7 +38,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --only)
       value "$@"
-      case $2 in cpu | cuda) variants=("$2") ;; *) die "--only takes cpu or cuda, not '$2'" 2 ;; esac
+      case $2 in cpu | cuda | python) variants=("$2") ;; *) die "--only takes cpu, cuda or python, not '$2'" 2 ;; esac
       shift ;;
     --out) value "$@"; out=$2; shift ;;
     --glibc)
@@ -115,9 +116,17 @@ release() {
     --mtime="@$SOURCE_DATE_EPOCH" --format=ustar "$name" | xz -6 > "$out/$name.tar.xz"
 }
 
+# Builds the wheel of vim_scan.
+wheel() {
+  cargo zigbuild --release --locked --package vim-scan-py --features cuda --target "$triple.$glibc"
+  check_glibc "$target/$triple/release/lib_native.so" vim_scan
+  scripts/pack_wheel.py "$target/$triple/release/lib_native.so" -o "$out"
+}
+
 for variant in "${variants[@]}"; do
-  release "$variant"
+  if [ "$variant" = python ]; then wheel; else release "$variant"; fi
 done
 cd "$out"
-sha256sum -- "vim-train-$version"-*.tar.xz | tee SHA256SUMS
+shopt -s nullglob
+sha256sum -- "vim-train-$version"-*.tar.xz "vim_scan-$version"-*.whl | tee SHA256SUMS
 printf 'release.sh: wrote %s of commit %s to %s\n' "${variants[*]}" "$VIM_TRAIN_COMMIT" "$out"
