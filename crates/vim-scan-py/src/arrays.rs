@@ -2,6 +2,8 @@
 
 #![expect(unsafe_code, reason = "memory of another library, as DLPack describes it")]
 
+use std::slice;
+
 use dlpark::DlpackElement;
 use dlpark::ffi::{DLDevice, DLManagedTensor};
 use dlpark::metadata::Dynamic;
@@ -38,10 +40,29 @@ impl Borrowed {
     /// Its numbers in row-major order.
     pub(crate) fn values<T: DlpackElement>(&self) -> PyResult<&[T]> {
         let view = self.tensor.validate().map_err(|error| wrong(self.name, error))?;
-        // SAFETY: the producer vouches for the memory that its descriptor names, which this owner
-        // keeps alive, and no thread writes it during a call: an operation's inputs do not change.
-        unsafe { view.cpu_slice::<T>() }.map_err(|error| wrong(self.name, error))
+        let strides = view.strides_or_compact().map_err(|error| wrong(self.name, error))?;
+        if !is_dense(view.shape(), &strides) {
+            return Err(wrong(self.name, "not contiguous"));
+        }
+        // SAFETY: the producer vouches for the memory that its descriptor names, which is in a
+        // CPU's memory and dense, and which this owner keeps alive; no thread writes it during a
+        // call, as an operation's inputs do not change.
+        unsafe {
+            let first = view.offset_data_ptr::<T>().map_err(|error| wrong(self.name, error))?;
+            Ok(slice::from_raw_parts(first, self.shape.iter().product()))
+        }
     }
+}
+
+/// Whether rows follow one another. The stride of an axis of one number says nothing: PyTorch 2.6
+/// gives it as 1.
+fn is_dense(shape: &[i64], strides: &[i64]) -> bool {
+    let mut next = 1;
+    shape.iter().zip(strides).rev().all(|(&size, &stride)| {
+        let is_next = size == 1 || stride == next;
+        next *= size;
+        is_next
+    })
 }
 
 impl Borrowed {

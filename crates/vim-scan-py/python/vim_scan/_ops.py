@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.utils.dlpack import to_dlpack
 
 from . import _cuda, _native
 
@@ -38,8 +39,8 @@ def _start():
 
 
 def _dense(tensors):
-    """What the native module reads: contiguous, and not followed by autograd."""
-    return [None if t is None else t.detach().contiguous() for t in tensors]
+    """What the native module reads: contiguous, not followed by autograd, and by DLPack."""
+    return [None if t is None else to_dlpack(t.detach().contiguous()) for t in tensors]
 
 
 def _forward_cpu(u, delta, A, B, C, D, z, delta_bias, discretization, series, delta_softplus, reverse, save):
