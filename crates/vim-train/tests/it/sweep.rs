@@ -384,7 +384,7 @@ fn the_studies_that_come_along_can_be_planned() {
         ("ten_methods_cifar100", 50),
         ("fashion_mnist", 50),
         ("fashion_mnist_lr", 30),
-        ("fashion_mnist_recipes", 8),
+        ("fashion_mnist_recipes", 6),
         ("fashion_mnist_p2", 25),
         ("openclipart", 9),
         ("openclipart_seg", 9),
