@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Run the models of hustvl/Vim and of VMamba on vim_scan, beside the plain scan that each of them ships.
+"""Run the models of hustvl/Vim and of VMamba on vim_scan, beside the plain scan that each ships.
 
     git clone https://github.com/hustvl/Vim && git clone https://github.com/MzeroMiko/VMamba
     scripts/compare/torch_models.py --vim Vim --vmamba VMamba                     on a CPU
     scripts/compare/torch_models.py --vim Vim --vmamba VMamba --device cuda --batch 32 --size 224
 
-Their files are read where they are, and only what they import is another: for Vim `mamba_ssm.ops.selective_scan_interface` is
-vim_scan, for VMamba `csms6s.selective_scan_fn` is vim_scan.vmamba's. Beside it runs the same model on the loop over tokens that
-each ships as a reference (`selective_scan_ref`, `selective_scan_torch`). For each model a line: the largest difference of the
-logits and of the gradients of all weights, divided by the largest number; whether two runs of ours have the same bits; and
-seconds of a forward and backward pass, the shorter of two.
+Their files are read where they are, and only what they import is another: for Vim
+`mamba_ssm.ops.selective_scan_interface` is vim_scan, for VMamba `csms6s.selective_scan_fn` is
+vim_scan.vmamba's. Beside it runs the same model on the loop over tokens that each ships as a
+reference (`selective_scan_ref`, `selective_scan_torch`). For each model a line: the largest
+difference of the logits and of the gradients of all weights, divided by the largest number; whether
+two runs of ours have the same bits; and seconds of a forward and backward pass, the shorter of two.
 
 Needs torch, timm, einops and vim_scan.
 """
@@ -45,7 +46,7 @@ def load(name, path):
 
 
 def vim_interface(scan):
-    """The functions of Vim's selective_scan_interface on a scan of mamba's signature, in plain operations and with flips."""
+    """Vim's selective_scan_interface on a scan of mamba's signature, in plain operations."""
 
     def parts(xz, conv_weight, conv_bias, x_proj, dt_proj, A):
         x, z = xz.chunk(2, 1)

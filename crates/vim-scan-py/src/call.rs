@@ -57,6 +57,28 @@ impl Array {
     }
 }
 
+/// A call of these inputs, in the order of the operation; u, delta, A, B and C must be there.
+pub(crate) fn gathered<T, E: From<PyErr>>(
+    options: ScanOptions,
+    mut inputs: impl Iterator<Item = Result<Option<T>, E>>,
+) -> Result<RawScan<T>, E> {
+    let mut optional = || inputs.next().unwrap_or(Ok(None));
+    let there = |input: Result<Option<T>, E>| -> Result<T, E> {
+        input?.ok_or_else(|| PyTypeError::new_err("u, delta, A, B and C are needed").into())
+    };
+    Ok(RawScan {
+        options,
+        u: there(optional())?,
+        delta: there(optional())?,
+        a: there(optional())?,
+        b: there(optional())?,
+        c: there(optional())?,
+        d: optional()?,
+        z: optional()?,
+        delta_bias: optional()?,
+    })
+}
+
 /// The inputs of a call, and what computes it.
 pub(crate) struct Inputs {
     tensors: RawScan<Borrowed>,
@@ -77,24 +99,10 @@ impl Inputs {
         tensors: &[Option<Bound<'_, PyAny>>],
         options: ScanOptions,
     ) -> PyResult<Self> {
-        let mut tensors = NAMES.iter().zip(tensors).map(|(name, tensor)| {
+        let tensors = NAMES.iter().zip(tensors).map(|(name, tensor)| {
             tensor.as_ref().map(|tensor| Borrowed::take(name, tensor)).transpose()
         });
-        let mut optional = || tensors.next().unwrap_or(Ok(None));
-        let there = |tensor: PyResult<Option<Borrowed>>| {
-            tensor?.ok_or_else(|| PyTypeError::new_err("u, delta, A, B and C are needed"))
-        };
-        let tensors = RawScan {
-            options,
-            u: there(optional())?,
-            delta: there(optional())?,
-            a: there(optional())?,
-            b: there(optional())?,
-            c: there(optional())?,
-            d: optional()?,
-            z: optional()?,
-            delta_bias: optional()?,
-        };
+        let tensors = gathered(options, tensors)?;
         let kind = match (tensors.u.is::<f64>()?, tensors.a.shape.len()) {
             (false, _) => Kind::Single,
             (true, 3) => Kind::Complex,

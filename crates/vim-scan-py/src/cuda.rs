@@ -25,7 +25,7 @@ use vim_kernels::burn::backend::StreamId;
 use vim_kernels::burn::tensor::{DType, Device, Tensor};
 use vim_kernels::raw::{RawScan, RawSizes};
 
-use crate::call::Error;
+use crate::call::{Error, gathered};
 
 /// CubeCL's server on a CUDA device.
 type Server = <CudaRuntime as Runtime>::Server;
@@ -223,22 +223,8 @@ fn ours((address, shape, dtype): &Place) -> Result<CubeTensor, Error> {
 
 /// The call whose inputs are at `places`, in the order of the operation.
 fn call(places: &[Option<Place>], options: ScanOptions) -> Result<RawScan<CubeTensor>, Error> {
-    let mut places = places.iter().map(|place| place.as_ref().map(ours).transpose());
-    let mut optional = || places.next().unwrap_or(Ok(None));
-    let there = |tensor: Result<Option<CubeTensor>, Error>| -> Result<CubeTensor, Error> {
-        tensor?.ok_or_else(|| PyTypeError::new_err("u, delta, A, B and C are needed").into())
-    };
-    Ok(RawScan {
-        options,
-        u: there(optional())?,
-        delta: there(optional())?,
-        a: there(optional())?,
-        b: there(optional())?,
-        c: there(optional())?,
-        d: optional()?,
-        z: optional()?,
-        delta_bias: optional()?,
-    })
+    let tensors = places.iter().map(|place| place.as_ref().map(ours).transpose());
+    gathered(options, tensors)
 }
 
 /// y, the last state, and what a backward pass needs if `save`.

@@ -1,4 +1,7 @@
-"""The selective scan under each discretization as a plain loop of PyTorch, token by token, after docs/discretizations.md."""
+"""The selective scan under each discretization as a plain loop of PyTorch over the tokens.
+
+After docs/discretizations.md.
+"""
 
 import torch
 import torch.nn.functional as F

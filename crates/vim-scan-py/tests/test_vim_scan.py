@@ -46,7 +46,7 @@ def near(got, expected, tolerance):
     assert (got.double() - expected.double()).abs().max().item() < tolerance * scale
 
 
-# f32: rounding over 33 tokens. bf16: 2^-9 of the largest, for y and for a gradient that comes from it.
+# f32: rounding over 33 tokens. bf16: 2^-9 of the largest, for y and for a gradient of it.
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-5), (torch.bfloat16, 2e-2), (torch.float16, 3e-3)])
 @pytest.mark.parametrize("discretization", vim_scan.DISCRETIZATIONS)
 def test_a_plain_loop_gives_the_same(discretization, dtype, tolerance):

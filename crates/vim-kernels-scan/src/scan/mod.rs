@@ -112,6 +112,20 @@ pub struct ScanSpec {
 }
 
 impl ScanSpec {
+    /// The spec of a call in one direction without optional inputs, whose B and C vary.
+    pub(crate) fn plain(options: ScanOptions) -> Self {
+        Self {
+            options,
+            bidirectional: false,
+            has_d: false,
+            has_z: false,
+            has_delta_bias: false,
+            b_constant: false,
+            c_constant: false,
+            compact_states: false,
+        }
+    }
+
     /// The spec of a call in one direction.
     pub(crate) fn new<const A: usize>(
         options: ScanOptions,
@@ -120,14 +134,12 @@ impl ScanSpec {
         c_constant: bool,
     ) -> Self {
         Self {
-            options,
-            bidirectional: false,
             has_d: inputs.d.is_some(),
             has_z: inputs.z.is_some(),
             has_delta_bias: inputs.delta_bias.is_some(),
             b_constant,
             c_constant,
-            compact_states: false,
+            ..Self::plain(options)
         }
     }
 

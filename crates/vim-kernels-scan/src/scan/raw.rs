@@ -17,7 +17,8 @@ use vim_kernels_core::check::{ShapeAndType, expect};
 const OPERATION: &str = "selective_scan";
 
 /// A call of [`selective_scan`](crate::selective_scan()) on arrays: [`Slice`]s, or, on a GPU,
-/// `CubeTensor`s. Shapes and ranges are as there, and A is real.
+/// `CubeTensor`s. Shapes and ranges are as there, and A is real. The kernels run, whatever
+/// `options.choice` says: there is no reference of arrays.
 #[derive(Clone, Debug)]
 #[expect(missing_docs, reason = "the arguments are those of the operation")]
 pub struct RawScan<T> {
@@ -70,29 +71,16 @@ impl RawSizes {
     pub fn on_cpu(self, options: ScanOptions) -> usize {
         let Self { batch, len, d_inner, d_state, groups } = self;
         let sizes = Sizes { batch, len, d_inner, d_state, groups };
-        batch * saved_len(sizes, spec_of(options), &sizes.strips())
+        batch * saved_len(sizes, ScanSpec::plain(options), &sizes.strips())
     }
 
     /// Those that it saves on a GPU.
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
     #[must_use]
     pub fn on_gpu(self, options: ScanOptions) -> usize {
-        let chunks = self.len.div_ceil(super::cube::tokens_between_states(spec_of(options)));
+        let chunks =
+            self.len.div_ceil(super::cube::tokens_between_states(ScanSpec::plain(options)));
         chunks * self.batch * self.d_inner * self.d_state
-    }
-}
-
-/// A call without optional inputs.
-fn spec_of(options: ScanOptions) -> ScanSpec {
-    ScanSpec {
-        options,
-        bidirectional: false,
-        has_d: false,
-        has_z: false,
-        has_delta_bias: false,
-        b_constant: false,
-        c_constant: false,
-        compact_states: false,
     }
 }
 
@@ -139,7 +127,7 @@ impl<T> RawScan<T> {
             has_delta_bias: self.delta_bias.is_some(),
             b_constant,
             c_constant,
-            ..spec_of(self.options)
+            ..ScanSpec::plain(self.options)
         };
         Ok((spec, shapes))
     }
@@ -265,7 +253,8 @@ impl RawScan<CubeTensor> {
     ///
     /// # Errors
     ///
-    /// As on a CPU, and [`KernelError::Dtype`] for a `grad_y` of another type than `u`.
+    /// As on a CPU, and [`KernelError::Dtype`] for a `grad_y` of another type than `u`, or a `saved`
+    /// that is not f32.
     pub fn backward(
         &self,
         grad_y: CubeTensor,
@@ -281,9 +270,13 @@ impl RawScan<CubeTensor> {
         expect(OPERATION, "saved", &[got], got == count, format!("{count} numbers"))?;
         let shape = grad_y.meta.shape();
         expect(OPERATION, "grad_y", shape, shape == u.meta.shape(), "that of `u`".into())?;
-        if grad_y.dtype != u.dtype {
-            let got = grad_y.dtype.name().to_string();
-            return Err(KernelError::Dtype { operation: OPERATION, tensor: "grad_y", got });
+        for (tensor, got, expected) in
+            [("grad_y", grad_y.dtype, u.dtype), ("saved", saved.dtype, DType::F32)]
+        {
+            if got != expected {
+                let got = got.name().to_string();
+                return Err(KernelError::Dtype { operation: OPERATION, tensor, got });
+            }
         }
         let here = [true, true, true, true, true, spec.has_d, spec.has_z, spec.has_delta_bias];
         let mut here = here.into_iter().zip(wanted).map(|(here, wanted)| here && wanted);

@@ -234,16 +234,7 @@ mod tests {
                 b_constant: false,
                 c_constant: false,
             };
-            let spec = ScanSpec {
-                options: ScanOptions::default(),
-                bidirectional: false,
-                has_d: false,
-                has_z: false,
-                has_delta_bias: false,
-                b_constant: false,
-                c_constant: false,
-                compact_states: false,
-            };
+            let spec = ScanSpec::plain(ScanOptions::default());
             [1, 2].map(|directions| named(shapes.check_scan_size(spec, directions)))
         };
         assert_eq!(sized(128, 197), ["nothing", "nothing"]);

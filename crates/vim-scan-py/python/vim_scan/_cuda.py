@@ -1,6 +1,8 @@
-"""Scans on a GPU: tensors in memory that the native module hands out, and launches on the current stream.
+"""Scans on a GPU: tensors in memory that the native module hands out, and launches on the current
+stream.
 
-PyTorch copies an input there once, transposing it on the way where its layout asks for it; results are there already.
+PyTorch copies an input there once, transposing it on the way where its layout asks for it; results
+are there already.
 """
 
 import ctypes
@@ -16,7 +18,9 @@ _ready = False
 
 
 def _prepare():
-    """Names PyTorch's own compiler and headers to the native module, which compiles its kernels by them."""
+    """Names PyTorch's own compiler and headers to the native module, which compiles its kernels
+    by them.
+    """
     global _ready
     if _ready:
         return
@@ -32,7 +36,9 @@ def _prepare():
         ctypes.CDLL(found[0], mode=ctypes.RTLD_GLOBAL)
     headers = [root for root in roots if root and os.path.exists(os.path.join(root, "include", "cuda_fp16.h"))]
     if not headers:
-        raise RuntimeError("vim_scan: no cuda_fp16.h: pip install nvidia-cuda-runtime of PyTorch's CUDA, or set CUDA_HOME")
+        raise RuntimeError(
+            "vim_scan: no cuda_fp16.h: pip install nvidia-cuda-runtime of PyTorch's CUDA, or set CUDA_HOME"
+        )
     # Not in os.environ, where PyTorch's extensions would take it for a whole toolkit.
     ctypes.CDLL(None).setenv(b"CUDA_PATH", headers[0].encode(), 1)
     _ready = True
@@ -73,7 +79,9 @@ def adopt(tensor):
 
 
 def _places(tensors, held):
-    """Where the native module finds `tensors`; copies of those that are not its own are put into `held`."""
+    """Where the native module finds `tensors`; copies of those that are not its own are put into
+    `held`.
+    """
     places = []
     for tensor in tensors:
         if tensor is None:

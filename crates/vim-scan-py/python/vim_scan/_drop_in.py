@@ -1,4 +1,6 @@
-"""Functions with the signatures and layouts of mamba-ssm, and of the fork of it that Vision Mamba uses."""
+"""Functions with the signatures and layouts of mamba-ssm, and of the fork of it that Vision
+Mamba uses.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -21,13 +23,14 @@ def selective_scan_fn(
     discretization="zoh",
     series="exact",
 ):
-    """mamba-ssm's: u, delta and z [B, D, L]; A [D, N]; B and C [D, N], [B, N, L] or [B, G, N, L]; D and delta_bias [D].
+    """mamba-ssm's: u, delta and z [B, D, L]; A [D, N]; B and C [D, N], [B, N, L] or [B, G, N, L]; D
+    and delta_bias [D].
 
-    With a complex A, B and C that vary are real, [..., 2 L], pairs of numbers, as there. Returns [B, D, L], and with
-    `return_last_state` the state [B, D, N], which has no gradient.
+    With a complex A, B and C that vary are real, [..., 2 L], pairs of numbers, as there. Returns
+    [B, D, L], and with `return_last_state` the state [B, D, N], which has no gradient.
     """
     if A.is_complex():
-        B, C = (t if t.is_complex() else _pairs(t) for t in (B, C))
+        B, C = (_paired(t) for t in (B, C))
     out = selective_scan(
         u.transpose(1, 2),
         delta.transpose(1, 2),
@@ -49,7 +52,15 @@ def selective_scan_fn(
 
 def _pairs(t):
     """Real [..., 2 L] as complex [..., L]."""
-    return torch.view_as_complex(t.float().unflatten(-1, (-1, 2)).contiguous())
+    t = t if t.dtype == torch.float64 else t.float()
+    return torch.view_as_complex(t.unflatten(-1, (-1, 2)).contiguous())
+
+
+def _paired(t):
+    """B or C beside a complex A: complex, if its real numbers are pairs, as those of one that
+    varies are.
+    """
+    return t if t.is_complex() or t.dim() == 2 else _pairs(t)
 
 
 def _tokens_second(t):
@@ -82,10 +93,12 @@ def mamba_inner_fn(
     discretization="zoh",
     series="exact",
 ):
-    """mamba-ssm's: xz [B, 2 D, L] through convolution, projections, scan, gate and out_proj; returns [B, L, d_model].
+    """mamba-ssm's: xz [B, 2 D, L] through convolution, projections, scan, gate and out_proj;
+    returns [B, L, d_model].
 
-    B or C that is given, [D, N], [B, N, L] or [B, G, N, L], takes the place of the projected one. `checkpoint_lvl` is read and
-    changes nothing: what it saves of memory there, autograd's checkpointing does here.
+    B or C that is given, [D, N], [B, N, L] or [B, G, N, L], takes the place of the projected one.
+    `checkpoint_lvl` is read and changes nothing: what it saves of memory there, autograd's
+    checkpointing does here.
     """
     y = _inner(
         xz,
@@ -126,7 +139,9 @@ def mamba_inner_fn_no_out_proj(
     discretization="zoh",
     series="exact",
 ):
-    """Vim's: as `mamba_inner_fn`, but for out_proj: [B, D, L]. `reverse` goes through the tokens from the last to the first."""
+    """Vim's: as `mamba_inner_fn`, but for out_proj: [B, D, L]. `reverse` goes through the tokens
+    from the last to the first.
+    """
     y = _inner(
         xz,
         conv1d_weight,
@@ -169,33 +184,54 @@ def bimamba_inner_fn(
     discretization="zoh",
     series="exact",
 ):
-    """Vim's "v1": one convolution and one projection, scanned with A and, from the last token to the first, with A_b."""
+    """Vim's "v1": one convolution and one projection, scanned with A and, from the last token to
+    the first, with A_b.
+    """
     how = {"delta_softplus": delta_softplus, "discretization": discretization, "series": series}
     norms = (None, None, None, 0.0)
-    parts = _projected(xz, conv1d_weight, conv1d_bias, x_proj_weight, delta_proj_weight, A, (B, C), (B_proj_bias, C_proj_bias), norms, False)
+    parts = _projected(
+        xz,
+        conv1d_weight,
+        conv1d_bias,
+        x_proj_weight,
+        delta_proj_weight,
+        A,
+        (B, C),
+        (B_proj_bias, C_proj_bias),
+        norms,
+        False,
+    )
     u, delta, B, C, z = parts
     y = selective_scan(u, delta, A, B, C, D, z, delta_bias, **how)
     y = y + selective_scan(u, delta, A_b, B, C, D, z, delta_bias, reverse=True, **how)
     return F.linear(y, out_proj_weight, out_proj_bias)
 
 
-def bimamba_inner(xz, forward, backward, out_proj_weight, out_proj_bias=None, *, halved=False, discretization="zoh", series="exact"):
-    """Vim's "v2": two branches with weights of their own, summed, halved with `halved`, and projected; nothing is flipped.
+def bimamba_inner(
+    xz, forward, backward, out_proj_weight, out_proj_bias=None, *, halved=False, discretization="zoh", series="exact"
+):
+    """Vim's "v2": two branches with weights of their own, summed, halved with `halved`, and
+    projected; nothing is flipped.
 
-    xz is [B, 2 D, L]; each branch is (conv1d_weight, conv1d_bias, x_proj_weight, delta_proj_weight, A, D, delta_bias).
+    xz is [B, 2 D, L]; each branch is (conv1d_weight, conv1d_bias, x_proj_weight, delta_proj_weight,
+    A, D, delta_bias).
     """
 
     def branch(weights, reverse):
         conv, conv_bias, x_proj, dt_proj, A, D, delta_bias = weights
         how = {"reverse": reverse, "delta_softplus": True, "discretization": discretization, "series": series}
         nothing = (None, None)
-        return _inner(xz, conv, conv_bias, x_proj, dt_proj, A, nothing, D, delta_bias, nothing, (None, None, None, 0.0), **how)
+        return _inner(
+            xz, conv, conv_bias, x_proj, dt_proj, A, nothing, D, delta_bias, nothing, (None, None, None, 0.0), **how
+        )
 
     y = branch(forward, False) + branch(backward, True)
     return F.linear(y / 2 if halved else y, out_proj_weight, out_proj_bias)
 
 
-def _inner(xz, conv_weight, conv_bias, x_proj, dt_proj, A, given, D, delta_bias, biases, norms, *, reverse=False, **how):
+def _inner(
+    xz, conv_weight, conv_bias, x_proj, dt_proj, A, given, D, delta_bias, biases, norms, *, reverse=False, **how
+):
     """[B, L, D]: what mamba_inner_fn projects by out_proj."""
     u, delta, B, C, z = _projected(xz, conv_weight, conv_bias, x_proj, dt_proj, A, given, biases, norms, reverse)
     return selective_scan(u, delta, A, B, C, D, z, delta_bias, reverse=reverse, **how)
@@ -206,7 +242,8 @@ def _projected(xz, conv_weight, conv_bias, x_proj, dt_proj, A, given, biases, no
     x, z = xz.chunk(2, dim=1)
     taps = conv_weight.shape[-1]
     conv_weight = conv_weight.reshape(-1, 1, taps)
-    # From the last token to the first, a token sees those behind it: the taps in reverse, and the padding on the other side.
+    # From the last token to the first, a token sees those behind it: the taps in reverse, and the
+    # padding on the other side.
     conv_weight = conv_weight.flip(-1) if reverse else conv_weight
     x = F.pad(x, (0, taps - 1) if reverse else (taps - 1, 0))
     u = F.silu(F.conv1d(x, conv_weight, conv_bias, groups=x.shape[1])).transpose(1, 2)
@@ -220,7 +257,7 @@ def _projected(xz, conv_weight, conv_bias, x_proj, dt_proj, A, given, biases, no
 
     def projection(given, projected, bias, norm):
         if given is not None:
-            return _tokens_second(_pairs(given) if A.is_complex() and not given.is_complex() else given)
+            return _tokens_second(_paired(given) if A.is_complex() else given)
         projected = projected if bias is None else projected + bias.to(projected.dtype)
         return _pairs(projected) if A.is_complex() else normed(projected, norm)
 

@@ -11,8 +11,8 @@ SERIES = tuple(_native.series())
 
 # What a call is, behind its tensors.
 _HOW = "str discretization, str series, bool delta_softplus, bool reverse"
-# The inputs: u, delta and z [B, L, D], A [D, N], B and C [B, L, G, N] or [D, N], D and delta_bias [D]. Of a complex A, that
-# and B and C have pairs of numbers as their last axis.
+# The inputs: u, delta and z [B, L, D], A [D, N], B and C [B, L, G, N] or [D, N], D and delta_bias
+# [D]. Of a complex A, that and B and C have pairs of numbers as their last axis.
 _INPUTS = "Tensor u, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor? D, Tensor? z, Tensor? delta_bias"
 
 _LIBRARY = torch.library.Library("vim_scan", "DEF")
@@ -24,7 +24,9 @@ _threads = None
 
 
 def set_num_threads(threads):
-    """Sets the threads of scans on a CPU, by default torch.get_num_threads(): before the first of them."""
+    """Sets the threads of scans on a CPU, by default torch.get_num_threads(): before the first
+    of them.
+    """
     global _threads
     if _threads is None:
         _threads = _native.start(threads)
@@ -51,7 +53,9 @@ def _forward_cpu(u, delta, A, B, C, D, z, delta_bias, discretization, series, de
     return torch.from_dlpack(y), torch.from_dlpack(state), saved
 
 
-def _backward_cpu(grad_y, u, delta, A, B, C, D, z, delta_bias, saved, discretization, series, softplus, reverse, wanted):
+def _backward_cpu(
+    grad_y, u, delta, A, B, C, D, z, delta_bias, saved, discretization, series, softplus, reverse, wanted
+):
     _start()
     tensors = _dense((u, delta, A, B, C, D, z, delta_bias))
     grad_y, saved = _dense((grad_y, saved))
@@ -70,9 +74,13 @@ def _forward_fake(u, delta, A, B, C, D, z, delta_bias, discretization, series, d
     return u.new_empty((batch, length, channels)), state, u.new_empty((count,), dtype=torch.float32)
 
 
-def _backward_fake(grad_y, u, delta, A, B, C, D, z, delta_bias, saved, discretization, series, softplus, reverse, wanted):
+def _backward_fake(
+    grad_y, u, delta, A, B, C, D, z, delta_bias, saved, discretization, series, softplus, reverse, wanted
+):
     inputs = zip((u, delta, A, B, C, D, z, delta_bias), wanted)
-    return [torch.empty(t.shape, dtype=t.dtype, device=t.device) for t, is_wanted in inputs if is_wanted and t is not None]
+    return [
+        torch.empty(t.shape, dtype=t.dtype, device=t.device) for t, is_wanted in inputs if is_wanted and t is not None
+    ]
 
 
 def _setup(ctx, inputs, output):
@@ -100,7 +108,9 @@ _LIBRARY.impl("adopt", _cuda.adopt, "CUDA")
 _LIBRARY.impl("adopt", lambda tensor: tensor.clone(memory_format=torch.contiguous_format), "CPU")
 torch.library.register_fake("vim_scan::forward", _forward_fake, lib=_LIBRARY)
 torch.library.register_fake("vim_scan::backward", _backward_fake, lib=_LIBRARY)
-torch.library.register_fake("vim_scan::adopt", lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device), lib=_LIBRARY)
+torch.library.register_fake(
+    "vim_scan::adopt", lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device), lib=_LIBRARY
+)
 torch.library.register_autograd("vim_scan::adopt", lambda ctx, grad: grad, lib=_LIBRARY)
 torch.library.register_autograd("vim_scan::forward", _gradients, setup_context=_setup, lib=_LIBRARY)
 
@@ -135,16 +145,19 @@ def selective_scan(
     reverse: bool = False,
     return_last_state: bool = False,
 ):
-    """y [B, L, D] of the selective scan from a zero state, and with `return_last_state` the state [B, D, N] behind it.
+    """y [B, L, D] of the selective scan from a zero state, and with `return_last_state` the state
+    [B, D, N] behind it.
 
-    u, delta and z are [B, L, D], channels last; A [D, N], negative for a stable system; B and C [B, L, N], [B, L, G, N] for
-    G groups of channels, or [D, N], the same for every token; D and delta_bias [D]. A, B and C may be complex: each state then
-    stands for a conjugate pair, and y has twice the real part. `reverse` scans from the last token to the first.
+    u, delta and z are [B, L, D], channels last; A [D, N], negative for a stable system; B and C [B,
+    L, N], [B, L, G, N] for G groups of channels, or [D, N], the same for every token; D and
+    delta_bias [D]. A, B and C may be complex: each state then stands for a conjugate pair, and y
+    has twice the real part. `reverse` scans from the last token to the first.
 
-    Activations are float32, float64, bfloat16 or float16, y has the type of u (under autocast, autocast's), and the state is
-    float32 or float64. Of bfloat16 and float16, and where A is complex, all arithmetic is in float32 or better. Gradients of
-    all inputs; the last state has none, and there are no second derivatives. On a CPU f64 and complex A run by plain loops:
-    right, and slow.
+    Activations are float32, float64, bfloat16 or float16, y has the type of u (under autocast,
+    autocast's), and the state is float32 or float64. Of bfloat16 and float16, and where A is
+    complex, all arithmetic is in float32 or better. Gradients of all inputs; the last state has
+    none, and there are no second derivatives. On a CPU f64 and complex A run by plain loops: right,
+    and slow.
 
     Raises ValueError for what does not fit, TypeError for a type, RuntimeError in a child of fork.
     """
