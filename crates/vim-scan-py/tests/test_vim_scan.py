@@ -92,6 +92,13 @@ def test_a_complex_a_is_the_loop_s():
     assert (state - last).abs().max() < 1e-12
     for got, grad in zip(got, gradients(expected, copies)):
         assert (got - grad).abs().max() < 1e-11 * max(1.0, grad.abs().max().item())
+    # mamba's layout has pairs of real numbers where B and C vary, which keep their precision.
+    turned = {n: t.detach().transpose(1, 2) for n, t in made.items() if t.dim() == 3}
+    pairs = {n: torch.view_as_real(turned[n].contiguous()).flatten(-2) for n in ("B", "C")}
+    theirs = {n: t.detach() for n, t in made.items()} | turned | pairs
+    near(selective_scan_fn(**theirs, delta_softplus=True), expected.transpose(1, 2), 1e-12)
+    with pytest.raises(TypeError, match="all real or all complex"):
+        selective_scan_fn(**{**theirs, "B": made["A"].detach().real})
     single = {n: t.detach().to(torch.complex64 if t.is_complex() else torch.float32) for n, t in made.items()}
     near(selective_scan(**single, delta_softplus=True), expected, 1e-5)
     with pytest.raises(TypeError, match="all real or all complex"):
