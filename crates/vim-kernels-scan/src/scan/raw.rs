@@ -253,8 +253,8 @@ impl RawScan<CubeTensor> {
     ///
     /// # Errors
     ///
-    /// As on a CPU, and [`KernelError::Dtype`] for a `grad_y` of another type than `u`, or a `saved`
-    /// that is not f32.
+    /// As on a CPU, and [`KernelError::Dtype`] for a `grad_y` of another type than `u`, or a
+    /// `saved` that is not f32.
     pub fn backward(
         &self,
         grad_y: CubeTensor,
