@@ -257,6 +257,7 @@ mod on_cubecl {
     pub(super) enum Launches {}
 
     impl Launches {
+        #[expect(unsafe_code, reason = "as where launches are recorded")]
         pub(super) unsafe fn replay(&self) -> Result<(), KernelError> {
             match *self {}
         }
