@@ -55,19 +55,22 @@ except ImportError:
 class Parts:
     """What the mixer and the blocks are computed with, and where each of it comes from."""
 
-    def __init__(self, fused):
+    def __init__(self, fused, scan="mamba-ssm"):
         self.scan, self.conv, self.norm = slow_scan, slow_conv, slow_norm
         self.names = {"scan": "torch, token by token", "conv": "torch conv1d", "norm": "torch"}
         self.missing = None
         if not fused:
             return
         try:
-            from mamba_ssm.ops.selective_scan_interface import selective_scan_fn
+            if scan == "vim":
+                from vim_scan import selective_scan_fn
+            else:
+                from mamba_ssm.ops.selective_scan_interface import selective_scan_fn
 
             self.scan = lambda u, delta, a, b, c, d, z, bias: selective_scan_fn(
                 u, delta, a, b, c, D=d, z=z, delta_bias=bias, delta_softplus=True
             )
-            self.names["scan"] = "mamba-ssm selective_scan_fn"
+            self.names["scan"] = f"{'vim_scan' if scan == 'vim' else scan} selective_scan_fn"
         except ImportError as error:
             self.missing = str(error)
         try:
@@ -394,7 +397,7 @@ def version(package):
 
 def environment(parts):
     """What the measurements were made with."""
-    packages = ("torch", "triton", "mamba-ssm", "causal-conv1d", "timm")
+    packages = ("torch", "triton", "mamba-ssm", "vim_scan", "causal-conv1d", "timm")
     return {
         "hardware": torch.cuda.get_device_name(),
         "versions": {**{name: version(name) for name in packages}, "cuda": torch.version.cuda},
@@ -582,6 +585,8 @@ def command_line(doc, models, modes, batch):
     parser.add_argument("--steps", type=count, default=30, metavar="N", help="steps timed; 30")
     parser.add_argument("--lr", type=float, default=1e-4, metavar="X", help="learning rate; 1e-4")
     parser.add_argument("--device", type=int, default=0, metavar="N", help="number of the CUDA GPU; 0")
+    scan = "mamba-ssm, or vim: vim_scan's function of the same signature, which no CUDA graph can record; mamba-ssm"
+    parser.add_argument("--scan", choices=("mamba-ssm", "vim"), default="mamba-ssm", help=scan)
     parser.add_argument("--selftest", action="store_true", help="check this script and end")
     return parser
 
@@ -610,9 +615,9 @@ def on_gpu(args):
     """The fused parts on the GPU that is asked for; what is missing ends the program."""
     if not torch.cuda.is_available():
         sys.exit("error: torch finds no CUDA GPU; --selftest is what runs without one")
-    parts = Parts(fused=True)
+    parts = Parts(fused=True, scan=args.scan)
     if parts.missing and any(name in SIZES for name in args.model):
-        sys.exit(f"error: mamba-ssm cannot be imported ({parts.missing}); install it with: {INSTALL}")
+        sys.exit(f"error: the scan cannot be imported ({parts.missing}); install mamba-ssm's with: {INSTALL}")
     torch.cuda.set_device(args.device)
     return parts
 

@@ -10,6 +10,7 @@ mod dispatch;
 mod error;
 mod graph;
 mod precision;
+mod reading;
 mod real;
 mod tensor_cores;
 
@@ -34,6 +35,7 @@ pub use graph::{
     overwrite_int,
 };
 pub use precision::Precision;
+pub use reading::read_while;
 pub use real::Real;
 
 #[doc(hidden)]

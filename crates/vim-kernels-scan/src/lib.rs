@@ -1,11 +1,12 @@
 //! The recurrences of [`vim-kernels`](https://docs.rs/vim-kernels): the selective scan and its
-//! discretizations, the scan with a full A, and the norm.
+//! discretizations, the scan with a full A, and the norms.
 //!
 //! Use `vim-kernels`, which has them and the other operations.
 
 mod complex;
 mod discretization;
 mod full_scan;
+mod layer_norm;
 mod norm;
 mod scan;
 
@@ -15,6 +16,7 @@ pub use discretization::{
     discretize, linearize,
 };
 pub use full_scan::{FullScanOptions, MAX_FULL_STATES, full_scan};
+pub use layer_norm::layer_norm;
 pub use norm::add_rms_norm;
 pub use scan::raw;
 pub use scan::{
@@ -25,6 +27,7 @@ pub use scan::{
 /// The operations in f64, as plain loops over plain vectors.
 pub mod oracle {
     pub use crate::full_scan::oracle::OracleFullScan;
+    pub use crate::layer_norm::oracle::{OracleLayerNorm, OracleLayerNormGrads};
     pub use crate::norm::oracle::{OracleNorm, OracleNormGrads};
     pub use crate::scan::oracle::{Number, OracleScan, OracleScanGrads};
 }

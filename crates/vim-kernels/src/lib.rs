@@ -44,7 +44,7 @@ pub use mixer_inner::{
 pub use vim_kernels_core::{
     Draws, Graph, Implementation, KERNEL_VARIABLE, KernelChoice, KernelError, Launches, Precision,
     Real, WarmUp, cuda_number, drawn, has_kernel, implementations_run, in_own_buffer,
-    in_own_buffer_int, overwrite, overwrite_int, runs_cuda,
+    in_own_buffer_int, overwrite, overwrite_int, read_while, runs_cuda,
 };
 pub use vim_kernels_ops::{
     AdamWHyper, ConvOptions, EraseBox, EraseFill, FlatParams, IGNORED_LABEL, ImageBatch,
@@ -57,7 +57,7 @@ pub use vim_kernels_scan::{
     Coefficients, Complex, Decay, Discretization, Form, FullScanOptions, Gain, LEAST_RATE,
     Linearized, MAX_FULL_STATES, POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, Series,
     Trig, UnknownMethod, add_rms_norm, discretize, full_scan, has_bidirectional_scan,
-    largest_argument, largest_polynomial_argument, linearize, raw, selective_scan,
+    largest_argument, largest_polynomial_argument, layer_norm, linearize, raw, selective_scan,
     selective_scan_bidirectional,
 };
 
@@ -78,6 +78,7 @@ pub mod oracle {
         OracleScaleShiftGrads, image_batch,
     };
     pub use vim_kernels_scan::oracle::{
-        Number, OracleFullScan, OracleNorm, OracleNormGrads, OracleScan, OracleScanGrads,
+        Number, OracleFullScan, OracleLayerNorm, OracleLayerNormGrads, OracleNorm, OracleNormGrads,
+        OracleScan, OracleScanGrads,
     };
 }

@@ -2,8 +2,8 @@
 //! held against must itself be right.
 
 use vim_kernels::oracle::{
-    OracleConv, OracleConv3x3, OracleFullScan, OracleNorm, OracleResize, OracleResizeNll,
-    OracleRoiAlign, OracleRotation, OracleScaleShift, OracleScan, OracleScanGrads,
+    OracleConv, OracleConv3x3, OracleFullScan, OracleLayerNorm, OracleNorm, OracleResize,
+    OracleResizeNll, OracleRoiAlign, OracleRotation, OracleScaleShift, OracleScan, OracleScanGrads,
 };
 use vim_kernels::{Complex, Discretization, KernelError, Precision};
 
@@ -12,7 +12,7 @@ use crate::compare::{Dtype, Numbers};
 use crate::full_scan::full;
 use crate::run::{StateNumber, named, real};
 use crate::scan::{Form, grad_of, inputs, methods_of, with_parts};
-use crate::{batch_norm, conv3x3, norm, resize, roi_align, rotate_pairs};
+use crate::{batch_norm, conv3x3, layer_norm, norm, resize, roi_align, rotate_pairs};
 
 /// max |difference| / max |reference| in f64: the fourth-order stencil below truncates at about
 /// 1e-12 and rounds at about 1e-11.
@@ -160,6 +160,18 @@ fn scale_shift_rows(case: &OracleScaleShift, note: &str, factor: f64) -> Vec<Row
     rows_of(arrays, 1e-30, factor, note)
 }
 
+fn layer_norm_rows(case: &OracleLayerNorm, note: &str, factor: f64) -> Vec<Row> {
+    let grad_y = Numbers::new(7).vec(case.x.len(), -1.0, 1.0, Dtype::F32);
+    let loss = |c: &OracleLayerNorm| dot(&c.forward(), &grad_y);
+    let grads = case.backward(&grad_y);
+    let arrays = vec![
+        ("x", grads.x, differences(case, |c, i| c.x.get_mut(i), loss), F64),
+        ("weight", grads.weight, differences(case, |c, i| c.weight.get_mut(i), loss), F64),
+        ("bias", grads.bias, differences(case, |c, i| c.bias.get_mut(i), loss), F64),
+    ];
+    rows_of(arrays, 1e-30, factor, note)
+}
+
 /// The forms and directions to go through.
 fn forms(context: &Context) -> impl Iterator<Item = (Form, bool, String)> {
     let forms = if context.quick { &Form::ALL[1..2] } else { &Form::ALL[..] };
@@ -228,6 +240,12 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
         worst([true, false].map(|residual| {
             let norm = norm::inputs(3, 5, residual, Dtype::F32);
             Ok(norm_rows(&norm, &format!("residual {residual}"), factor))
+        }))
+    }));
+    checks.push(check("layer_norm", |_, factor| {
+        worst([true, false].map(|relu| {
+            let case = layer_norm::inputs(3, 5, relu, Dtype::F32);
+            Ok(layer_norm_rows(&case, &format!("relu {relu}"), factor))
         }))
     }));
     checks.push(check("rotate_pairs", |_, factor| {

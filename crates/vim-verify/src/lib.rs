@@ -16,6 +16,7 @@ pub mod conv;
 pub mod conv3x3;
 pub mod full_scan;
 mod images;
+pub mod layer_norm;
 mod linear;
 mod mixer_inner;
 pub mod norm;
@@ -41,7 +42,7 @@ pub use scan::preferred;
 use vim_kernels::Complex;
 
 /// Every operation that is checked, and every way in which: one entry each.
-const OPERATIONS: [fn(&Context) -> Vec<Check>; 20] = [
+const OPERATIONS: [fn(&Context) -> Vec<Check>; 21] = [
     scan::checks::<f64>,
     scan::checks::<Complex<f64>>,
     bidirectional::checks,
@@ -50,6 +51,7 @@ const OPERATIONS: [fn(&Context) -> Vec<Check>; 20] = [
     full_scan::checks,
     conv::checks,
     norm::checks,
+    layer_norm::checks,
     rotate_pairs::checks,
     conv3x3::checks,
     resize::checks,

@@ -84,7 +84,8 @@ impl BoxHead {
         precision: Precision,
     ) -> Result<BoxScores, KernelError> {
         for conv in &self.convs {
-            x = conv.forward(x, precision, true)?;
+            // As the layer behind it rounds it.
+            x = conv.forward(x, precision, true, precision.activations().into())?;
         }
         let [boxes, height, width, channels] = x.dims();
         let flat = x.permute([0, 3, 1, 2]).reshape([boxes, channels * height * width]);

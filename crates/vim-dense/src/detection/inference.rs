@@ -97,7 +97,7 @@ impl Detector {
         let limits =
             Limits { per_level: config.test_proposals_per_level, all: config.test_proposals };
         let levels = anchor_levels(config, self.backbone_config(), &sizes_of(&maps));
-        let proposals = proposals_of(&scores, &levels, sizes, limits);
+        let proposals = proposals_of(scores.read_while(|| ()).0, &levels, sizes, limits);
         let boxes: Vec<Vec<Edges>> = proposals.iter().map(|of| of.boxes.clone()).collect();
         let mut detections = self.of_proposals(&maps, boxes, sizes)?;
         self.add_masks(&maps, &mut detections)?;
@@ -153,7 +153,8 @@ impl Detector {
                 Some(sum) => sum + own,
                 None => own,
             });
-            boxes = refined(&scores.deltas, boxes.iter().map(|own| &own[..]), CODERS[stage]);
+            boxes =
+                refined(&numbers(scores.deltas), boxes.iter().map(|own| &own[..]), CODERS[stage]);
         }
         let Some(sum) = sum else { return Ok(vec![Detections::default(); sizes.len()]) };
         let mean = sum.mul_scalar(1.0 / self.box_heads.len() as f64);

@@ -3,9 +3,7 @@
 use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{FloatDType, Tensor};
-use vim_kernels::{
-    KernelChoice, KernelError, Precision, add_rms_norm, conv3x3, linear, scale_shift,
-};
+use vim_kernels::{KernelChoice, KernelError, Precision, conv3x3, layer_norm, linear, read_while};
 use vim_model::{Rule, Scope};
 
 use crate::conv::pointwise;
@@ -35,16 +33,15 @@ impl ChannelNorm {
         }
     }
 
-    /// `[B, H, W, C]`, f32; with `relu` the larger of that and 0.
-    ///
-    /// By the root mean square of what is centered: one kernel divides by it, and one scales and
-    /// shifts, whose gradients of weight and bias are sums over all pixels.
-    pub(crate) fn forward(&self, x: Tensor<4>, relu: bool) -> Result<Tensor<4>, KernelError> {
-        let (x, weight) = (x.cast(FloatDType::F32), self.weight.val());
-        let centered = x.clone() - x.mean_dim(3);
-        let one = Tensor::ones(weight.dims(), &weight.device());
-        let (normed, _) = add_rms_norm(centered, None, one, EPSILON, KernelChoice::Auto)?;
-        scale_shift(normed, weight, self.bias.val(), relu, KernelChoice::Auto)
+    /// `[B, H, W, C]`, rounded to `to`; with `relu` the larger of that and 0.
+    pub(crate) fn forward(
+        &self,
+        x: Tensor<4>,
+        relu: bool,
+        to: FloatDType,
+    ) -> Result<Tensor<4>, KernelError> {
+        let (weight, bias) = (self.weight.val(), self.bias.val());
+        layer_norm(x, weight, bias, EPSILON, relu, to, KernelChoice::Auto)
     }
 }
 
@@ -71,14 +68,15 @@ impl NormedConv {
         }
     }
 
-    /// `[B, H, W, K]` to `[B, H, W, N]`, f32; with `relu` the larger of that and 0.
+    /// `[B, H, W, K]` to `[B, H, W, N]`, rounded to `to`; with `relu` the larger of that and 0.
     pub(crate) fn forward(
         &self,
         x: Tensor<4>,
         precision: Precision,
         relu: bool,
+        to: FloatDType,
     ) -> Result<Tensor<4>, KernelError> {
-        self.norm.forward(convolved(x, self.weight.val(), None, precision)?, relu)
+        self.norm.forward(convolved(x, self.weight.val(), None, precision)?, relu, to)
     }
 }
 
@@ -131,9 +129,8 @@ fn convolved(
 
 /// The numbers of `x` on the host, which waits for them.
 pub(crate) fn numbers<const D: usize>(x: Tensor<D>) -> Vec<f32> {
-    let data = x.into_data();
-    // At once where they are f32, as those of every head are.
-    data.as_slice::<f32>().map_or_else(|_| data.iter().collect(), <[f32]>::to_vec)
+    let ([numbers], ()) = read_while([x], || ());
+    numbers
 }
 
 /// Normal with the deviation `std`, uncut.
@@ -171,7 +168,7 @@ mod tests {
         let device = Device::flex();
         let norm = ChannelNorm::init(&Scope::root(&device, 0), 3);
         let x = TensorData::new(vec![1.0_f32, 2.0, 6.0, 4.0, 4.0, 4.0], [1, 1, 2, 3]);
-        let y = norm.forward(Tensor::from_data(x, &device), false).unwrap();
+        let y = norm.forward(Tensor::from_data(x, &device), false, FloatDType::F32).unwrap();
         let y: Vec<f32> = y.into_data().iter().collect();
         // Deviations −2, −1, 3 of 3; variance 14/3.
         let expected = [-2.0, -1.0, 3.0].map(|of: f64| of / (14.0 / 3.0 + EPSILON).sqrt());

@@ -53,7 +53,8 @@ impl MaskHead {
         precision: Precision,
     ) -> Result<Tensor<4>, KernelError> {
         for conv in &self.convs {
-            x = conv.forward(x, precision, true)?;
+            // As the layer behind it rounds it.
+            x = conv.forward(x, precision, true, precision.activations().into())?;
         }
         let x = relu(self.deconv.forward(x, precision)?);
         self.predictor.forward(x, Precision::F32)

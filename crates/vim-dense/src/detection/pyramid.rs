@@ -1,7 +1,7 @@
 //! Maps of five strides from a backbone's last feature.
 
 use burn::module::Module;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use vim_kernels::{KernelError, Precision};
 use vim_model::{Rule, Scope};
 
@@ -97,7 +97,7 @@ impl SimplePyramid {
                 map = up.forward(map, precision)?;
             }
             if let Some(norm) = &level.norm {
-                map = gelu(norm.forward(map, false)?);
+                map = gelu(norm.forward(map, false, FloatDType::F32)?);
             }
             if let Some(up) = &level.second {
                 map = up.forward(map, precision)?;
@@ -105,8 +105,10 @@ impl SimplePyramid {
             if at + 1 == HEAD_STRIDES.len() {
                 map = max_pool(map);
             }
-            let lateral = level.lateral.forward(map, precision, false)?;
-            maps.push(level.output.forward(lateral, precision, false)?);
+            // As the convolution behind it rounds it.
+            let rounded = precision.activations().into();
+            let lateral = level.lateral.forward(map, precision, false, rounded)?;
+            maps.push(level.output.forward(lateral, precision, false, FloatDType::F32)?);
         }
         maps.extend(maps.last().cloned().map(every_second));
         Ok(maps)

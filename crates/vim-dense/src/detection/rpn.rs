@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::tensor::activation::{log_sigmoid, relu};
 use burn::tensor::{Int, Tensor, TensorData};
-use vim_kernels::{KernelError, Precision};
+use vim_kernels::{KernelError, Precision, read_while};
 use vim_model::{Draw, Scope};
 
 use super::boxes::{Edges, clip, is_finite, is_nonempty};
@@ -45,6 +45,16 @@ pub struct AnchorScores {
     pub logits: Tensor<2>,
     /// `[B, A, 4]`.
     pub deltas: Tensor<3>,
+}
+
+impl AnchorScores {
+    /// Logits and differences on the host, and the result of `meanwhile`, which runs before it
+    /// waits.
+    pub(super) fn read_while<T>(&self, meanwhile: impl FnOnce() -> T) -> ([Vec<f32>; 2], T) {
+        let [batch, anchors] = self.logits.dims();
+        let deltas = self.deltas.clone().reshape([batch, 4 * anchors]);
+        read_while([self.logits.clone(), deltas], meanwhile)
+    }
 }
 
 impl RpnHead {

@@ -1,13 +1,11 @@
 //! Which boxes of an image are in a stage's losses, and what each is to find.
 
-use burn::tensor::Tensor;
 use vim_model::Draw;
 
-use super::box_head::{BoxScores, BoxTargets, CODERS, OVERLAPS};
+use super::box_head::{BoxTargets, CODERS, OVERLAPS};
 use super::boxes::{Edges, clip, is_finite, is_nonempty};
 use super::coder::BoxCoder;
 use super::detector::Detector;
-use super::layers::numbers;
 use super::matcher::{Label, Matcher, Matches};
 use super::rpn::Proposals;
 use super::sampler::{Purpose, Sampled, sample};
@@ -108,16 +106,16 @@ impl Detector {
     }
 
     /// Of each image the boxes of a stage: those within the image that the one before, which said
-    /// `scores` of its own, `before`, makes of them.
+    /// `deltas` of its own, `before`, makes of them.
     pub(super) fn passed_on(
         &self,
         stage: usize,
         before: &[BoxTargets],
-        scores: &BoxScores,
+        deltas: &[f32],
         scenes: &Scenes<'_>,
     ) -> Vec<BoxTargets> {
         let boxes = before.iter().map(|of| &of.boxes[..]);
-        let refined = refined(&scores.deltas, boxes, CODERS[stage - 1]);
+        let refined = refined(deltas, boxes, CODERS[stage - 1]);
         let within = |(boxes, &size): (Vec<Edges>, &[usize; 2])| -> Vec<Edges> {
             let boxes = boxes.into_iter().filter(|&edges| is_finite(edges));
             boxes.map(|edges| clip(edges, size)).filter(|&edges| is_nonempty(edges)).collect()
@@ -143,11 +141,10 @@ impl Detector {
 
 /// The boxes of each image as a stage refines them.
 pub(super) fn refined<'a>(
-    deltas: &Tensor<2>,
+    deltas: &[f32],
     boxes: impl Iterator<Item = &'a [Edges]>,
     coder: BoxCoder,
 ) -> Vec<Vec<Edges>> {
-    let deltas = numbers(deltas.clone());
     let mut deltas = deltas.as_chunks::<4>().0.iter();
     boxes
         .map(|own| {

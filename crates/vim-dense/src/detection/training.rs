@@ -5,13 +5,13 @@ use std::thread;
 
 use burn::tensor::Tensor;
 use rayon::prelude::*;
+use vim_kernels::read_while;
 use vim_model::{Draw, VimConfig};
 
 use super::box_head::{BOX_BINS, BoxScores, BoxTargets, CODERS, box_losses};
 use super::boxes::Edges;
 use super::config::DetectorConfig;
 use super::detector::Detector;
-use super::layers::numbers;
 use super::mask_head::{MASK_BINS, MASK_SIDE, mask_loss};
 use super::rpn::{AnchorScores, AnchorTargets, Limits, Proposals, anchor_losses, proposals};
 use super::targets::Scenes;
@@ -112,6 +112,9 @@ pub struct TrainingPass {
     pub losses: DetectionLosses,
 }
 
+/// The masks and their loss; absent where boxes alone are learned.
+type Masks = (MaskPass, Option<Tensor<1>>);
+
 impl Detector {
     /// The losses of images from the backbone's last feature.
     ///
@@ -187,12 +190,12 @@ impl Detector {
         });
         let (anchors, (levels, all, anchor_targets)) = (anchors?, matched);
         let limits = Limits { per_level: config.proposals_per_level, all: config.proposals };
-        let proposals = proposals_of(&anchors, &levels, scenes.sizes, limits);
-        let [rpn_cls, rpn_loc] =
-            anchor_losses(&anchors, &all, &anchor_targets, config.anchor_samples);
+        let count = config.anchor_samples;
+        let (scores, [rpn_cls, rpn_loc]) =
+            anchors.read_while(|| anchor_losses(&anchors, &all, &anchor_targets, count));
+        let proposals = proposals_of(scores, &levels, scenes.sizes, limits);
 
-        let stages = self.cascade(&maps, &proposals, scenes)?;
-        let (masks, mask) = self.masks(&maps, &stages[0].targets, scenes.truths)?;
+        let (stages, (masks, mask)) = self.cascade(&maps, &proposals, scenes)?;
         let of_stages = |which: usize| -> Vec<Tensor<1>> {
             stages.iter().map(|stage| stage.losses[which].clone()).collect()
         };
@@ -201,27 +204,32 @@ impl Detector {
         Ok(TrainingPass { maps, anchors, anchor_targets, proposals, stages, masks, losses })
     }
 
-    /// All stages.
+    /// All stages, and the masks of the first one's boxes.
     fn cascade(
         &self,
         maps: &[Tensor<4>],
         proposals: &[Proposals],
         scenes: &Scenes<'_>,
-    ) -> Result<Vec<StagePass>, DenseError> {
+    ) -> Result<(Vec<StagePass>, Masks), DenseError> {
         let mut stages: Vec<StagePass> = Vec::with_capacity(self.box_heads.len());
+        let mut masks: Masks = Default::default();
+        let mut deltas = None::<Vec<f32>>;
         for (stage, head) in self.box_heads.iter().enumerate() {
-            let targets = match (scenes.boxes, stages.last()) {
-                (Some(given), _) => self.matched(stage, given[stage].clone(), scenes.truths),
-                (None, None) => self.drawn(proposals, scenes),
-                (None, Some(StagePass { targets, scores: Some(scores), .. })) => {
-                    self.passed_on(stage, targets, scores, scenes)
+            let targets = match (scenes.boxes, stages.last(), deltas.take()) {
+                (Some(given), ..) => self.matched(stage, given[stage].clone(), scenes.truths),
+                (None, None, _) => self.drawn(proposals, scenes),
+                (None, Some(StagePass { targets, .. }), Some(deltas)) => {
+                    self.passed_on(stage, targets, &deltas, scenes)
                 }
-                (None, Some(StagePass { targets, scores: None, .. })) => targets.clone(),
+                (None, Some(StagePass { targets, .. }), None) => targets.clone(),
             };
             if targets.iter().all(|of| of.boxes.is_empty()) {
                 let BoxScores { logits, deltas } =
                     head.forward(self.stand_in(maps, BOX_BINS)?, self.precision())?;
                 let losses = [logits, deltas].map(zero);
+                if stage == 0 {
+                    masks = self.masks(maps, &targets, scenes.truths)?;
+                }
                 stages.push(StagePass { targets, scores: None, losses });
                 continue;
             }
@@ -230,10 +238,24 @@ impl Detector {
             // Every stage has its share in the maps' gradient.
             let x = damped(x, 1.0 / self.box_heads.len() as f64);
             let scores = head.forward(x, self.precision())?;
-            let losses = box_losses(&scores, &targets, CODERS[stage], self.num_classes());
+            // What the next stage does not wait for is queued before the host waits.
+            let rest = || {
+                let losses = box_losses(&scores, &targets, CODERS[stage], self.num_classes());
+                let masks = (stage == 0).then(|| self.masks(maps, &targets, scenes.truths));
+                (losses, masks)
+            };
+            let is_last = stage + 1 == self.box_heads.len();
+            let (losses, own) = if scenes.boxes.is_some() || is_last {
+                rest()
+            } else {
+                let ([read], rest) = read_while([scores.deltas.clone()], rest);
+                deltas = Some(read);
+                rest
+            };
+            masks = own.transpose()?.unwrap_or(masks);
             stages.push(StagePass { targets, scores: Some(scores), losses });
         }
-        Ok(stages)
+        Ok((stages, masks))
     }
 
     /// The features of a pixel of the first image, for a head without boxes: its parameters are in
@@ -249,7 +271,7 @@ impl Detector {
         maps: &[Tensor<4>],
         targets: &[BoxTargets],
         truths: &[Truths],
-    ) -> Result<(MaskPass, Option<Tensor<1>>), DenseError> {
+    ) -> Result<Masks, DenseError> {
         let mut pass = MaskPass::default();
         let Some(head) = &self.mask_head else { return Ok((pass, None)) };
         let mut boxes: Vec<Vec<Edges>> = Vec::with_capacity(targets.len());
@@ -306,15 +328,13 @@ fn matched_anchors(
     (levels, all, targets)
 }
 
-/// The proposals of every image.
+/// The proposals of every image, by the logits and differences of its anchors.
 pub(super) fn proposals_of(
-    scores: &AnchorScores,
+    [logits, deltas]: [Vec<f32>; 2],
     levels: &[Vec<Edges>],
     sizes: &[[usize; 2]],
     limits: Limits,
 ) -> Vec<Proposals> {
-    let logits = numbers(scores.logits.clone());
-    let deltas = numbers(scores.deltas.clone());
     let count: usize = levels.iter().map(Vec::len).sum();
     let deltas: &[[f32; 4]] = deltas.as_chunks().0;
     let each = logits.par_chunks(count.max(1)).zip(deltas.par_chunks(count.max(1))).zip(sizes);

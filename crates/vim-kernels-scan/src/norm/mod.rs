@@ -10,7 +10,7 @@
 //! [`vim_kernels_core::op::fused_op`].)
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-mod cube;
+pub(crate) mod cube;
 mod native;
 pub(crate) mod oracle;
 

@@ -13,6 +13,7 @@ mod full_scan;
 mod golden;
 mod graph;
 mod image_batch;
+mod layer_norm;
 mod linear;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod multi_tensor;

@@ -27,7 +27,7 @@ impl NormConfig {
 /// The sum of `value` over the threads of a line, returned to all of them. All threads of a cube
 /// take part.
 #[cube]
-fn line_sum(value: f32, shared: &mut [f32], #[comptime] config: NormConfig) -> f32 {
+pub(crate) fn line_sum(value: f32, shared: &mut [f32], #[comptime] config: NormConfig) -> f32 {
     if comptime!(config.planes) {
         plane_sum(value)
     } else {
@@ -53,7 +53,7 @@ fn line_sum(value: f32, shared: &mut [f32], #[comptime] config: NormConfig) -> f
 
 /// The sum of a vector's lanes.
 #[cube]
-fn lane_sum<N: Size>(value: Vector<f32, N>) -> f32 {
+pub(crate) fn lane_sum<N: Size>(value: Vector<f32, N>) -> f32 {
     let mut sum = 0.0f32;
     #[unroll]
     for lane in 0..N::value() {

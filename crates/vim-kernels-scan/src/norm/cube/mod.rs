@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "launching kernels without bounds checks")]
 
-mod kernel;
+pub(crate) mod kernel;
 
 use burn::backend::cubecl::dtype_to_storage_type;
 use burn::backend::{TensorMetadata, tensor::FloatTensor};
@@ -24,21 +24,21 @@ const HELD: usize = 32;
 /// Cubes of a backward pass, each of which writes a row of partial sums: four for every
 /// multiprocessor of the largest GPUs. Constant, so that the order of a sum does not depend on the
 /// GPU.
-const CUBES: usize = 528;
+pub(crate) const CUBES: usize = 528;
 
 /// How `[rows, D]` is cut.
-struct Cut {
-    rows: usize,
-    d_model: usize,
+pub(crate) struct Cut {
+    pub(crate) rows: usize,
+    pub(crate) d_model: usize,
     /// Channels of a vector.
-    lanes: usize,
+    pub(crate) lanes: usize,
     /// Vectors of a row.
-    width: usize,
-    config: NormConfig,
+    pub(crate) width: usize,
+    pub(crate) config: NormConfig,
 }
 
 impl Cut {
-    fn new(x: &CubeTensor) -> Self {
+    pub(crate) fn new(x: &CubeTensor) -> Self {
         let shape = x.shape();
         let elements = shape.num_elements();
         let d_model = *shape.last().expect("invariant: the rank is at least 1");
@@ -53,7 +53,7 @@ impl Cut {
         Self { rows: elements / d_model, d_model, lanes, width, config }
     }
 
-    fn dim(&self) -> CubeDim {
+    pub(crate) fn dim(&self) -> CubeDim {
         CubeDim::new_2d(self.config.line as u32, self.config.rows() as u32)
     }
 }
