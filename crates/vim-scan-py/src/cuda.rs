@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use burn_cubecl::CubeBackend;
+use burn_cubecl::kernel::into_contiguous as dense;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::cuda::CudaRuntime;
 use cubecl::device_handle::DeviceHandle;
@@ -26,6 +27,7 @@ use vim_kernels::burn::tensor::{DType, Device, Tensor};
 use vim_kernels::raw::{RawScan, RawSizes};
 
 use crate::call::{Error, gathered};
+use crate::mixer;
 
 /// CubeCL's server on a CUDA device.
 type Server = <CudaRuntime as Runtime>::Server;
@@ -54,13 +56,18 @@ fn shared() -> MutexGuard<'static, Shared> {
 }
 
 /// A device, with what follows queued on PyTorch's `stream`.
-pub(crate) fn on_stream<R>(
+///
+/// `run` runs on the thread that serves the device: all that it asks of the device is done at once
+/// there, where each allocation and each address would else be a question to another thread.
+pub(crate) fn on_stream<R: Send>(
     device: usize,
     stream: u64,
-    run: impl FnOnce(&CubeTensor) -> Result<R, Error>,
+    run: impl FnOnce(&CubeTensor) -> Result<R, Error> + Send,
 ) -> Result<R, Error> {
     let (id, like) = known(device, stream)?;
-    id.executes(|| run(&like))
+    let served = DeviceHandle::<Server>::new(like.client.service_id().device);
+    let done = served.exclusive(|| id.executes(|| run(&like)));
+    done.map_err(text).map_err(failed)?
 }
 
 /// The id of a stream of PyTorch, and a tensor of its device.
@@ -117,10 +124,13 @@ fn text(error: impl std::fmt::Debug) -> String {
 
 /// What a device says of a failure: `MemoryError` where memory was short.
 fn failed(problem: String) -> Error {
-    let lower = problem.to_ascii_lowercase();
-    let is_memory =
-        ["out_of_memory", "out of memory", "outofmemory"].iter().any(|of| lower.contains(of));
-    let problem = format!("vim_scan: {}", problem.lines().next().unwrap_or_default());
+    // As CubeCL and the driver say it. Of several failures the one of memory counts.
+    let of_memory = ["out of device memory", "out_of_memory", "out of memory"];
+    let says_so = |line: &&str| of_memory.iter().any(|of| line.to_ascii_lowercase().contains(of));
+    let line = problem.lines().find(says_so);
+    let is_memory = line.is_some();
+    let line = line.or_else(|| problem.lines().next()).unwrap_or_default();
+    let problem = format!("vim_scan: {}", line.trim());
     let error =
         if is_memory { PyMemoryError::new_err(problem) } else { PyRuntimeError::new_err(problem) };
     error.into()
@@ -173,14 +183,16 @@ impl Exported {
         Ok(Self { tensor, address, device })
     }
 
-    /// A new one of `shape`, on the stream of the caller.
+    /// New ones of these shapes and types, on the stream of the caller.
     pub(crate) fn empty(
         like: &CubeTensor,
         device: usize,
-        shape: &[usize],
-        dtype: &str,
-    ) -> Result<Self, Error> {
-        Self::new(empty(like, shape, dtype_of(dtype)?), device)
+        wanted: &[(Vec<usize>, String)],
+    ) -> Result<Vec<Self>, Error> {
+        let of = |(shape, dtype): &(Vec<usize>, String)| {
+            Self::new(empty(like, shape, dtype_of(dtype)?), device)
+        };
+        wanted.iter().map(of).collect()
     }
 
     pub(crate) fn into_capsule(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
@@ -219,6 +231,28 @@ fn ours((address, shape, dtype): &Place) -> Result<CubeTensor, Error> {
     }
     let (client, device) = (of.client.clone(), of.device.clone());
     Ok(CubeTensor::new_contiguous(client, device, shape.clone().into(), of.handle, dtype))
+}
+
+/// The inputs of a mixer.
+pub(crate) struct Placed {
+    pub(crate) device: usize,
+    pub(crate) places: Vec<Place>,
+}
+
+impl mixer::Place for Placed {
+    type Out = Exported;
+
+    fn input<const R: usize>(&self, at: usize) -> Result<Tensor<R>, Error> {
+        let place = &self.places[at];
+        mixer::has_axes::<R>(mixer::NAMES[at], &place.1)?;
+        Ok(Tensor::from_primitive::<CubeBackend>(ours(place)?))
+    }
+
+    fn output<const R: usize>(&self, tensor: Tensor<R>) -> Result<Exported, Error> {
+        let tensor = tensor.try_into_primitive::<CubeBackend>();
+        let tensor = tensor.map_err(|error| failed(text(error)))?;
+        Exported::new(dense(tensor), self.device)
+    }
 }
 
 /// The call whose inputs are at `places`, in the order of the operation.

@@ -8,6 +8,7 @@ mod arrays;
 mod call;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod mixer;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
@@ -19,6 +20,7 @@ use vim_kernels::{Discretization, ScanOptions, Series, VariantArray};
 
 use arrays::Borrowed;
 use call::Inputs;
+use mixer::{Mixer, Place as _};
 
 /// The threads of this process: its number, and how many they are. A child of `fork` has none.
 static STARTED: OnceLock<(u32, usize)> = OnceLock::new();
@@ -97,6 +99,41 @@ fn backward<'py>(
     grads.into_iter().map(|array| array.into_capsule(py)).collect()
 }
 
+/// y of Vim's mixer, a capsule of DLPack.
+#[pyfunction]
+fn mixer_forward<'py>(
+    py: Python<'py>,
+    tensors: Vec<Bound<'py, PyAny>>,
+    discretization: &str,
+    series: &str,
+) -> PyResult<Bound<'py, PyAny>> {
+    let options = options(discretization, series, true, false)?;
+    let inputs = borrowed(&tensors)?;
+    run(py, || Mixer::new(&inputs, options)?.forward(&inputs))?.into_capsule(py)
+}
+
+/// The gradients that are wanted, in the order of the inputs, as capsules of DLPack.
+#[pyfunction]
+fn mixer_backward<'py>(
+    py: Python<'py>,
+    tensors: Vec<Bound<'py, PyAny>>,
+    grad_y: Bound<'py, PyAny>,
+    discretization: &str,
+    series: &str,
+    wanted: [bool; mixer::INPUTS],
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let options = options(discretization, series, true, false)?;
+    let inputs = borrowed(&tensors)?;
+    let grad_y = vec![Borrowed::take("grad_y", &grad_y)?];
+    let compute = || Mixer::new(&inputs, options)?.backward(&inputs, grad_y.input(0)?, wanted);
+    run(py, compute)?.into_iter().map(|array| array.into_capsule(py)).collect()
+}
+
+fn borrowed(tensors: &[Bound<'_, PyAny>]) -> PyResult<Vec<Borrowed>> {
+    let all = mixer::NAMES.iter().zip(tensors);
+    all.map(|(name, tensor)| Borrowed::take(name, tensor)).collect()
+}
+
 /// On a GPU: as `empty`, `forward` and `backward`, of tensors at places that `empty` made, on the
 /// stream of PyTorch that `at` names: a device's number and a stream's address.
 #[cfg(feature = "cuda")]
@@ -105,16 +142,16 @@ mod on_cuda {
     use super::*;
     use crate::cuda::{self, Place};
 
-    /// A capsule of DLPack with a new tensor.
+    /// Capsules of DLPack with new tensors of these shapes and types.
     #[pyfunction]
     fn empty<'py>(
         py: Python<'py>,
         at: (usize, u64),
-        shape: Vec<usize>,
-        dtype: &str,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let make = |like: &_| cuda::Exported::empty(like, at.0, &shape, dtype);
-        run(py, || cuda::on_stream(at.0, at.1, make))?.into_capsule(py)
+        wanted: Vec<(Vec<usize>, String)>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let make = |like: &_| cuda::Exported::empty(like, at.0, &wanted);
+        let made = run(py, || cuda::on_stream(at.0, at.1, make))?;
+        made.into_iter().map(|one| one.into_capsule(py)).collect()
     }
 
     /// Whether a tensor of `bytes` there came from here.
@@ -166,6 +203,40 @@ mod on_cuda {
         let options = options(discretization, series, delta_softplus, reverse)?;
         let scan = |_: &_| cuda::backward(at.0, &places, [&grad_y, &saved], options, wanted);
         let grads = run(py, || cuda::on_stream(at.0, at.1, scan))?;
+        grads.into_iter().map(|array| array.into_capsule(py)).collect()
+    }
+
+    /// As that of a CPU.
+    #[pyfunction]
+    fn mixer_forward<'py>(
+        py: Python<'py>,
+        at: (usize, u64),
+        places: Vec<Place>,
+        discretization: &str,
+        series: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let options = options(discretization, series, true, false)?;
+        let inputs = cuda::Placed { device: at.0, places };
+        let mix = |_: &_| Mixer::new(&inputs, options)?.forward(&inputs);
+        run(py, || cuda::on_stream(at.0, at.1, mix))?.into_capsule(py)
+    }
+
+    /// As that of a CPU.
+    #[pyfunction]
+    fn mixer_backward<'py>(
+        py: Python<'py>,
+        at: (usize, u64),
+        places: Vec<Place>,
+        grad_y: Place,
+        discretization: &str,
+        series: &str,
+        wanted: [bool; mixer::INPUTS],
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let options = options(discretization, series, true, false)?;
+        let inputs = cuda::Placed { device: at.0, places };
+        let grad_y = cuda::Placed { device: at.0, places: vec![grad_y] };
+        let mix = |_: &_| Mixer::new(&inputs, options)?.backward(&inputs, grad_y.input(0)?, wanted);
+        let grads = run(py, || cuda::on_stream(at.0, at.1, mix))?;
         grads.into_iter().map(|array| array.into_capsule(py)).collect()
     }
 
@@ -228,6 +299,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(discretizations, module)?)?;
     module.add_function(wrap_pyfunction!(series, module)?)?;
     module.add_function(wrap_pyfunction!(saved_len, module)?)?;
+    module.add_function(wrap_pyfunction!(mixer_forward, module)?)?;
+    module.add_function(wrap_pyfunction!(mixer_backward, module)?)?;
     module.add_function(wrap_pyfunction!(forward, module)?)?;
     module.add_function(wrap_pyfunction!(backward, module)?)
 }

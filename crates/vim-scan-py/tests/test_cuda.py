@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from vim_scan import selective_scan, selective_scan_fn
 
 import reference
-from test_vim_scan import NAMES, gradients, inputs, near
+from test_vim_scan import NAMES, gradients, inputs, mixer_weights, near
 
 
 def on_gpu(dtype=torch.float32, **sizes):
@@ -96,7 +96,7 @@ def test_1000_calls_on_side_streams_with_freed_inputs():
             del got
             for _ in range(3):
                 torch.full((2, 197, 64), torch.nan, device="cuda", dtype=torch.bfloat16)
-                vim_scan._cuda.adopt(torch.full((2, 197, 64), torch.nan, device="cuda", dtype=torch.bfloat16))
+                vim_scan._cuda.adopt([torch.full((2, 197, 64), torch.nan, device="cuda", dtype=torch.bfloat16)])
             streams[(i + 1) % 4].wait_stream(streams[i % 4])
         with torch.cuda.stream(streams[(i + 1) % 4]):
             wrong += torch.stack(counts).sum()
@@ -153,6 +153,26 @@ def test_opcheck_compile_checkpoint_and_autocast():
         half = selective_scan(**t, delta_softplus=True)
     assert half.dtype == torch.bfloat16
     near(half, expected[0], 1e-2)
+
+
+# f32: products of 64 numbers and scans of 197 tokens. bf16: of activations rounded behind each operation.
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-4), (torch.bfloat16, 5e-2)])
+def test_the_node_of_both_directions_is_its_parts(dtype, tolerance):
+    leaves = {}
+    for device, kind in (("cpu", torch.float64), ("cuda", torch.float32)):
+        generator = torch.Generator().manual_seed(3)
+        made = [mixer_weights(generator, 64, 16, 12, kind) for _ in range(2)]
+        one, other = [[t.detach().to(device).requires_grad_() for t in way] for way in made]
+        xz = torch.randn(2, 128, 197, generator=generator, dtype=torch.float64).to(dtype)
+        xz = xz.to(device, dtype if device == "cuda" else kind).requires_grad_()
+        out = torch.eye(64, device=device, dtype=xz.dtype)
+        y = vim_scan.bimamba_inner(xz, one, other, out)
+        again = vim_scan.bimamba_inner(xz, one, other, out)
+        assert torch.equal(again, y)
+        grads = torch.autograd.grad(y.double().square().mean(), (xz, *one, *other))
+        leaves[device] = [t.detach().cpu() for t in (y, *grads)]
+    for expected, got in zip(*leaves.values(), strict=True):
+        near(got, expected, tolerance)
 
 
 def test_what_a_gpu_cannot_is_refused():

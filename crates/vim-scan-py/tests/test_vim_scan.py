@@ -117,6 +117,19 @@ def test_opcheck():
                 assert set(result.values()) == {"SUCCESS"}
 
 
+def test_copies_have_the_gradients_of_what_they_copy():
+    tensors = [torch.randn(3, 4, dtype=torch.float64).t().requires_grad_(), torch.randn(2, dtype=torch.float64), torch.randn(2, 2).double()]
+    tensors[2].requires_grad_()
+    copies = vim_scan._ops._adopted([tensors[0], None, *tensors[1:]])
+    assert copies.pop(1) is None
+    assert all(torch.equal(a, b) and a.is_contiguous() for a, b in zip(copies, tensors, strict=True))
+    assert [c.requires_grad for c in copies] == [True, False, True]
+    (copies[0].square().sum() + copies[1].sum()).backward()
+    assert torch.equal(tensors[0].grad, 2 * tensors[0]) and tensors[2].grad is None
+    result = torch.library.opcheck(torch.ops.vim_scan.adopt.default, (tensors,))
+    assert set(result.values()) == {"SUCCESS"}
+
+
 def test_every_subset_of_gradients():
     full = inputs()
     y = selective_scan(**full, delta_softplus=True)
@@ -288,6 +301,61 @@ def test_both_directions_are_flips_of_one():
     scan = lambda A, u, delta, B, C, z: selective_scan_fn(u, delta, A, B, C, one[5], z, one[6], True)
     y = scan(one[4], *tensors) + scan(other[4], *(t.flip(-1) for t in tensors)).flip(-1)
     near(v1, y.transpose(1, 2) @ out.T, 1e-6)
+
+
+def mixer_weights(generator, channels=12, states=4, rank=3, dtype=torch.float32):
+    random = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64) / 3
+    made = [random(channels, 1, 4), random(channels), random(rank + 2 * states, channels), random(channels, rank)]
+    made += [-random(channels, states).abs() - 0.1, random(channels), random(channels)]
+    return [t.to(dtype).requires_grad_() for t in made]
+
+
+@pytest.mark.parametrize("discretization", vim_scan.DISCRETIZATIONS)
+def test_the_node_of_both_directions_is_its_parts(discretization):
+    leaves = {}
+    for dtype in (torch.float64, torch.float32):
+        generator = torch.Generator().manual_seed(3)
+        one, other = mixer_weights(generator, dtype=dtype), mixer_weights(generator, dtype=dtype)
+        xz = torch.randn(3, 24, 7, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+        out = torch.randn(8, 12, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+        y = vim_scan.bimamba_inner(xz, one, other, out, halved=True, discretization=discretization)
+        y.double().square().mean().backward()
+        leaves[dtype] = [y, *(t.grad for t in (xz, *one, *other, out))]
+    # By f64's operations, and by the node, whose numbers are f32.
+    for expected, got in zip(*leaves.values(), strict=True):
+        near(got.detach(), expected.detach(), 2e-5)
+
+
+def test_the_node_is_an_operation():
+    generator = torch.Generator().manual_seed(4)
+    one, other = mixer_weights(generator), mixer_weights(generator)
+    xz, out = torch.randn(2, 24, 7, generator=generator).requires_grad_(), torch.randn(8, 12, generator=generator)
+    run = lambda *weights: vim_scan.bimamba_inner(xz, one, other, *weights)
+    y = run(out)
+    (expected,) = torch.autograd.grad(y.square().sum(), xz)
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)(out)
+    assert torch.equal(compiled, y) and torch.equal(torch.autograd.grad(compiled.square().sum(), xz)[0], expected)
+    # Without what may be absent; one gradient alone; bf16, and autocast.
+    bare = lambda w: [w[0], None, *w[2:5], None, None]
+    zeros = lambda w: [w[0], 0 * w[1], *w[2:5], 0 * w[5], 0 * w[6]]
+    assert torch.equal(vim_scan.bimamba_inner(xz, bare(one), bare(other), out), vim_scan.bimamba_inner(xz, zeros(one), zeros(other), out))
+    detached = [t.detach() for t in one]
+    detached[4].requires_grad_()
+    y = vim_scan.bimamba_inner(xz.detach(), detached, [t.detach() for t in other], out)
+    y.square().sum().backward()
+    (grad,) = torch.autograd.grad(run(out).square().sum(), one[4])
+    assert torch.equal(detached[4].grad, grad)
+    half = vim_scan.bimamba_inner(xz.bfloat16(), one, other, out.bfloat16())
+    assert half.dtype == torch.bfloat16
+    near(half, run(out).detach(), 2e-2)
+    weights = [t.detach() for t in (*one, *other)]
+    order = [0, 1, 2, 3, 6, 4, 5]
+    weights = [weights[7 * way + i] for way in (0, 1) for i in order]
+    weights = [(t.t().contiguous() if i % 7 in (2, 3) else t).requires_grad_() for i, t in enumerate(weights)]
+    arguments = (xz.detach().transpose(1, 2).contiguous().requires_grad_(), weights, "zoh", "exact")
+    assert set(torch.library.opcheck(torch.ops.vim_scan.mixer.default, arguments).values()) == {"SUCCESS"}
+    with pytest.raises(ValueError, match="x_proj"):
+        vim_scan.bimamba_inner(xz, [*one[:2], one[2][:5], *one[3:]], other, out)
 
 
 def test_vmamba_s_groups():

@@ -67,32 +67,31 @@ def _retried(call):
         raise torch.OutOfMemoryError(str(error)) from None
 
 
-def _empty(at, shape, dtype):
-    return torch.from_dlpack(_retried(lambda: native.empty(at, list(shape), str(dtype).removeprefix("torch."))))
+def _name(dtype):
+    return str(dtype).removeprefix("torch.")
 
 
-def adopt(tensor):
-    """A contiguous copy in the native module's memory."""
-    at = _at(tensor)
+def adopt(tensors):
+    """Contiguous copies in the native module's memory."""
+    at = _at(tensors[0])
     with torch.cuda.device(at[0]):
-        return _empty(at, tensor.shape, tensor.dtype).copy_(tensor)
+        wanted = [(list(t.shape), _name(t.dtype)) for t in tensors]
+        made = _retried(lambda: native.empty(at, wanted))
+        return [torch.from_dlpack(new).copy_(old) for new, old in zip(made, tensors)]
 
 
 def _places(tensors, held):
     """Where the native module finds `tensors`; copies of those that are not its own are put into
     `held`.
     """
-    places = []
-    for tensor in tensors:
-        if tensor is None:
-            places.append(None)
-            continue
-        tensor = tensor.detach()
-        if not (tensor.is_contiguous() and native.is_ours(tensor.data_ptr(), tensor.numel() * tensor.element_size())):
-            tensor = adopt(tensor)
-        held.append(tensor)
-        places.append((tensor.data_ptr(), list(tensor.shape), str(tensor.dtype).removeprefix("torch.")))
-    return places
+    is_ours = lambda t: t.is_contiguous() and native.is_ours(t.data_ptr(), t.numel() * t.element_size())
+    others = [i for i, t in enumerate(tensors) if t is not None and not is_ours(t)]
+    tensors = list(tensors)
+    if others:
+        for i, copy in zip(others, adopt([tensors[i].detach() for i in others])):
+            tensors[i] = copy
+    held.extend(tensors)
+    return [None if t is None else (t.data_ptr(), list(t.shape), _name(t.dtype)) for t in tensors]
 
 
 def forward(u, delta, A, B, C, D, z, delta_bias, discretization, series, delta_softplus, reverse, save):
@@ -111,6 +110,21 @@ def backward(grad_y, u, delta, A, B, C, D, z, delta_bias, saved, discretization,
         places = _places((u, delta, A, B, C, D, z, delta_bias), held)
         grad, states = _places((grad_y, saved), held)
         call = lambda: native.backward(at, places, grad, states, discretization, series, softplus, reverse, wanted)
+        return [torch.from_dlpack(grad) for grad in _retried(call)]
+
+
+def mixer(xz, weights, discretization, series):
+    at, held = _at(xz), []
+    with torch.cuda.device(at[0]):
+        places = _places((xz, *weights), held)
+        return torch.from_dlpack(_retried(lambda: native.mixer_forward(at, places, discretization, series)))
+
+
+def mixer_backward(grad_y, xz, weights, discretization, series, wanted):
+    at, held = _at(xz), []
+    with torch.cuda.device(at[0]):
+        grad, *places = _places((grad_y, xz, *weights), held)
+        call = lambda: native.mixer_backward(at, places, grad, discretization, series, wanted)
         return [torch.from_dlpack(grad) for grad in _retried(call)]
 
 

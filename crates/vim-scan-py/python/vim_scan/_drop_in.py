@@ -5,7 +5,7 @@ Mamba uses.
 import torch
 import torch.nn.functional as F
 
-from ._ops import selective_scan
+from ._ops import mixer, selective_scan
 
 
 def selective_scan_fn(
@@ -214,7 +214,8 @@ def bimamba_inner(
     projected; nothing is flipped.
 
     xz is [B, 2 D, L]; each branch is (conv1d_weight, conv1d_bias, x_proj_weight, delta_proj_weight,
-    A, D, delta_bias).
+    A, D, delta_bias), with an A that is negative. All up to the projection is one node, which keeps
+    its inputs alone; of float64, and where A is complex, it is the operations that make it up.
     """
 
     def branch(weights, reverse):
@@ -225,7 +226,16 @@ def bimamba_inner(
             xz, conv, conv_bias, x_proj, dt_proj, A, nothing, D, delta_bias, nothing, (None, None, None, 0.0), **how
         )
 
-    y = branch(forward, False) + branch(backward, True)
+    def weights_of(conv, conv_bias, x_proj, dt_proj, A, D, delta_bias):
+        nothing = A.new_zeros(A.shape[0])
+        conv_bias, D, delta_bias = (nothing if t is None else t for t in (conv_bias, D, delta_bias))
+        conv = conv.reshape(A.shape[0], 1, -1)
+        return [t.float() for t in (conv, conv_bias, x_proj.t(), dt_proj.t(), delta_bias, torch.log(-A), D)]
+
+    if xz.dtype == torch.float64 or forward[4].is_complex():
+        y = branch(forward, False) + branch(backward, True)
+    else:
+        y = mixer(xz.transpose(1, 2), weights_of(*forward) + weights_of(*backward), discretization, series)
     return F.linear(y / 2 if halved else y, out_proj_weight, out_proj_bias)
 
 

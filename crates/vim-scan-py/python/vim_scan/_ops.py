@@ -15,9 +15,15 @@ _HOW = "str discretization, str series, bool delta_softplus, bool reverse"
 # [D]. Of a complex A, that and B and C have pairs of numbers as their last axis.
 _INPUTS = "Tensor u, Tensor delta, Tensor A, Tensor B, Tensor C, Tensor? D, Tensor? z, Tensor? delta_bias"
 
+# Of Vim's mixer: xz [B, L, 2 D], and for each direction convolution [D, 1, W] and its bias, x_proj
+# [D, R + 2 N], dt_proj [R, D], delta_bias, log(-A) and D.
+_MIXER = "Tensor xz, Tensor[] weights, str discretization, str series"
+
 _LIBRARY = torch.library.Library("vim_scan", "DEF")
 _LIBRARY.define(f"forward({_INPUTS}, {_HOW}, bool save) -> (Tensor, Tensor, Tensor)")
-_LIBRARY.define("adopt(Tensor tensor) -> Tensor")
+_LIBRARY.define(f"mixer({_MIXER}) -> Tensor")
+_LIBRARY.define(f"mixer_backward(Tensor grad_y, {_MIXER}, bool[15] wanted) -> Tensor[]")
+_LIBRARY.define("adopt(Tensor[] tensors) -> Tensor[]")
 _LIBRARY.define(f"backward(Tensor grad_y, {_INPUTS}, Tensor saved, {_HOW}, bool[8] wanted) -> Tensor[]")
 
 _threads = None
@@ -100,18 +106,70 @@ def _gradients(ctx, grad_y, _grad_state, _grad_saved):
     return tuple(next(grads) if is_wanted else None for is_wanted in wanted) + how
 
 
+def _mixer_cpu(xz, weights, discretization, series):
+    _start()
+    return torch.from_dlpack(_native.mixer_forward(_dense((xz, *weights)), discretization, series))
+
+
+def _mixer_backward_cpu(grad_y, xz, weights, discretization, series, wanted):
+    _start()
+    (grad_y,) = _dense((grad_y,))
+    grads = _native.mixer_backward(_dense((xz, *weights)), grad_y, discretization, series, wanted)
+    return [torch.from_dlpack(grad) for grad in grads]
+
+
+def _mixer_setup(ctx, inputs, output):
+    xz, weights, *ctx.how = inputs
+    ctx.save_for_backward(xz, *weights)
+
+
+def _mixer_gradients(ctx, grad_y):
+    xz, *weights = ctx.saved_tensors
+    needs = (ctx.needs_input_grad[0], *ctx.needs_input_grad[1])
+    grads = iter(torch.ops.vim_scan.mixer_backward(grad_y, xz, weights, *ctx.how, list(needs)))
+    of_xz, *of_weights = (next(grads) if is_wanted else None for is_wanted in needs)
+    return of_xz, of_weights, None, None
+
+
+_LIBRARY.impl("mixer", _mixer_cpu, "CPU")
+_LIBRARY.impl("mixer_backward", _mixer_backward_cpu, "CPU")
+_LIBRARY.impl("mixer", _cuda.mixer, "CUDA")
+_LIBRARY.impl("mixer_backward", _cuda.mixer_backward, "CUDA")
+torch.library.register_fake(
+    "vim_scan::mixer",
+    lambda xz, weights, discretization, series: xz.new_empty((*xz.shape[:2], xz.shape[2] // 2)),
+    lib=_LIBRARY,
+)
+torch.library.register_fake(
+    "vim_scan::mixer_backward",
+    lambda grad_y, xz, weights, discretization, series, wanted: [
+        torch.empty(t.shape, dtype=t.dtype, device=t.device)
+        for t, is_wanted in zip((xz, *weights), wanted)
+        if is_wanted
+    ],
+    lib=_LIBRARY,
+)
+torch.library.register_autograd("vim_scan::mixer", _mixer_gradients, setup_context=_mixer_setup, lib=_LIBRARY)
+
 _LIBRARY.impl("forward", _forward_cpu, "CPU")
 _LIBRARY.impl("backward", _backward_cpu, "CPU")
 _LIBRARY.impl("forward", _cuda.forward, "CUDA")
 _LIBRARY.impl("backward", _cuda.backward, "CUDA")
 _LIBRARY.impl("adopt", _cuda.adopt, "CUDA")
-_LIBRARY.impl("adopt", lambda tensor: tensor.clone(memory_format=torch.contiguous_format), "CPU")
+_LIBRARY.impl("adopt", lambda tensors: [t.clone(memory_format=torch.contiguous_format) for t in tensors], "CPU")
 torch.library.register_fake("vim_scan::forward", _forward_fake, lib=_LIBRARY)
 torch.library.register_fake("vim_scan::backward", _backward_fake, lib=_LIBRARY)
 torch.library.register_fake(
-    "vim_scan::adopt", lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device), lib=_LIBRARY
+    "vim_scan::adopt",
+    lambda tensors: [torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in tensors],
+    lib=_LIBRARY,
 )
-torch.library.register_autograd("vim_scan::adopt", lambda ctx, grad: grad, lib=_LIBRARY)
+torch.library.register_autograd(
+    "vim_scan::adopt",
+    lambda ctx, grads: list(grads),
+    setup_context=lambda ctx, inputs, output: ctx.set_materialize_grads(False),
+    lib=_LIBRARY,
+)
 torch.library.register_autograd("vim_scan::forward", _gradients, setup_context=_setup, lib=_LIBRARY)
 
 
@@ -120,6 +178,28 @@ def _no_second_derivative(ctx, *grads):
 
 
 torch.library.register_autograd("vim_scan::backward", _no_second_derivative, lib=_LIBRARY)
+torch.library.register_autograd("vim_scan::mixer_backward", _no_second_derivative, lib=_LIBRARY)
+
+
+def _adopted(tensors):
+    """Copies of `tensors`, or None, in the native module's memory; a list's results all ask for a
+    gradient where one of them does, and these do not.
+    """
+    copies = iter(torch.ops.vim_scan.adopt([t for t in tensors if t is not None]))
+    own = lambda t: next(copies) if t.requires_grad else next(copies).detach()
+    return [None if t is None else own(t) for t in tensors]
+
+
+def mixer(xz, weights, discretization, series):
+    """[B, L, D] of Vim's mixer between its outer projections, one node: xz [B, L, 2 D]; weights as
+    the operation has them, in float32. The backward pass computes the forward pass again.
+    """
+    kind = xz.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else xz.dtype
+    tensors = [xz.to(torch.bfloat16 if kind == "cuda" and dtype == torch.bfloat16 else torch.float32), *weights]
+    if kind == "cuda":
+        tensors = _adopted(tensors)
+    return torch.ops.vim_scan.mixer(tensors[0], tensors[1:], discretization, series).to(dtype)
 
 
 def _is_complex(A, B, C):
@@ -184,7 +264,7 @@ def selective_scan(
     inputs = [None if t is None else t.to(of) for t, of in ((D, weights), (z, tokens), (delta_bias, weights))]
     tensors = [u.to(tokens), delta.to(tokens), A_in, projection(B), projection(C), *inputs]
     if kind == "cuda":
-        tensors = [None if t is None else torch.ops.vim_scan.adopt(t) for t in tensors]
+        tensors = _adopted(tensors)
     save = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     y, state, _ = torch.ops.vim_scan.forward(*tensors, discretization, series, delta_softplus, reverse, save)
     y = y.to(dtype)
