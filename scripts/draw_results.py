@@ -2,6 +2,7 @@
 """Keep the records of studies in docs/results/, and put their tables into docs/results.md.
 
     scripts/draw_results.py --keep FOLDER [vim-train]   take the records of a sweep's folder, as far as it is trained
+    scripts/draw_results.py --restore NAME FOLDER       make a sweep's folder of its records, in which a study goes on
     scripts/draw_results.py                             write the tables
     scripts/draw_results.py --check                     change nothing; exit 1 if a table is out of date or a record unlike it
 
@@ -12,6 +13,7 @@ sweep's. Of a study docs/results/NAME has
     sweep.toml, plan.jsonl   as the sweep has them
     configs/ID.toml          of the first run; plan.jsonl says what the others have otherwise
     metrics/RUN.jsonl.gz     each run's metrics.jsonl
+    ends.json                of each finished run exit.json, and of timing.jsonl the last line of each start
     summary.json             what `vim-train sweep summarize FOLDER --json` prints, but for `losses` and `scores`, which are in
                              metrics.jsonl, and `pairs`
 
@@ -47,18 +49,39 @@ def keep(folder, binary):
     shutil.rmtree(to, ignore_errors=True)
     for name in ("metrics", "configs"):
         (to / name).mkdir(parents=True)
+    ends = {}
     for run in summary["runs"]:
         for key in ("losses", "scores"):
             run.pop(key, None)
-        metrics = folder / run["name"] / "metrics.jsonl"
+        name = run["name"]
+        metrics, end = folder / name / "metrics.jsonl", folder / name / "exit.json"
         if metrics.exists():
             # Without a time, so that the same record is the same file.
-            (to / "metrics" / f"{run['name']}.jsonl.gz").write_bytes(gzip.compress(metrics.read_bytes(), mtime=0))
+            (to / "metrics" / f"{name}.jsonl.gz").write_bytes(gzip.compress(metrics.read_bytes(), mtime=0))
+        if end.exists() and json.loads(end.read_text())["reason"] == "finished":
+            timing = [json.loads(line) for line in (folder / name / "timing.jsonl").read_text().splitlines()]
+            # The last line of each start: a run that was stopped counts its seconds anew.
+            following = [*(line["elapsed_s"] for line in timing[1:]), 0.0]
+            timing = [line for line, next_one in zip(timing, following) if next_one < line["elapsed_s"]]
+            ends[name] = {"exit": json.loads(end.read_text()), "timing": timing}
+    (to / "ends.json").write_text(json.dumps(ends, indent=1) + "\n")
     for name in ("sweep.toml", "plan.jsonl", f"configs/{summary['runs'][0]['id']}.toml"):
         shutil.copyfile(folder / name, to / name)
     (to / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     size = sum(path.stat().st_size for path in RECORDS.rglob("*") if path.is_file())
     print(f"{to.relative_to(ROOT)}: {len(summary['runs'])} runs; {size / 1e6:.2f} MB in docs/results")
+
+
+def restore(name, folder):
+    """Makes a sweep's folder with the finished runs of its records: `sweep run` trains the others."""
+    if folder.exists():
+        sys.exit(f"error: {folder} is there already")
+    for run, end in json.loads((RECORDS / name / "ends.json").read_text()).items():
+        to = folder / run
+        to.mkdir(parents=True)
+        (to / "metrics.jsonl").write_bytes(gzip.decompress((RECORDS / name / "metrics" / f"{run}.jsonl.gz").read_bytes()))
+        (to / "exit.json").write_text(json.dumps(end["exit"], indent=2) + "\n")
+        (to / "timing.jsonl").write_text("".join(json.dumps(line) + "\n" for line in end["timing"]))
 
 
 class Study:
@@ -170,6 +193,8 @@ def main():
     arguments = sys.argv[1:]
     if arguments[:1] == ["--keep"] and len(arguments) in (2, 3):
         return keep(pathlib.Path(arguments[1]), arguments[2] if len(arguments) == 3 else "vim-train")
+    if arguments[:1] == ["--restore"] and len(arguments) == 3:
+        return restore(arguments[1], pathlib.Path(arguments[2]))
     if arguments not in ([], ["--check"]):
         sys.exit(__doc__)
     wrong = []
