@@ -236,18 +236,7 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
             Ok(conv_rows(&conv, &format!("silu {silu} reverse {reverse}"), factor))
         }))
     }));
-    checks.push(check("add_rms_norm", |_, factor| {
-        worst([true, false].map(|residual| {
-            let norm = norm::inputs(3, 5, residual, Dtype::F32);
-            Ok(norm_rows(&norm, &format!("residual {residual}"), factor))
-        }))
-    }));
-    checks.push(check("layer_norm", |_, factor| {
-        worst([true, false].map(|relu| {
-            let case = layer_norm::inputs(3, 5, relu, Dtype::F32);
-            Ok(layer_norm_rows(&case, &format!("relu {relu}"), factor))
-        }))
-    }));
+    checks.extend(norms());
     checks.push(check("rotate_pairs", |_, factor| {
         worst([[1, 1, 2], [2, 3, 6], [1, 5, 10]].map(|shape| {
             let tokens = rotate_pairs::inputs(shape, Dtype::F32);
@@ -287,6 +276,24 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
         }))
     }));
     checks
+}
+
+/// Those of both norms.
+fn norms() -> [Check; 2] {
+    [
+        check("add_rms_norm", |_, factor| {
+            worst([true, false].map(|residual| {
+                let norm = norm::inputs(3, 5, residual, Dtype::F32);
+                Ok(norm_rows(&norm, &format!("residual {residual}"), factor))
+            }))
+        }),
+        check("layer_norm", |_, factor| {
+            worst([true, false].map(|relu| {
+                let case = layer_norm::inputs(3, 5, relu, Dtype::F32);
+                Ok(layer_norm_rows(&case, &format!("relu {relu}"), factor))
+            }))
+        }),
+    ]
 }
 
 fn check(
