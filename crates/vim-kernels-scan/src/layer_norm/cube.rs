@@ -10,11 +10,31 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{LayerNormArguments, LayerNormSpec};
-use crate::norm::cube::kernel::{CUBE, NormConfig, lane_sum, line_sum};
+use crate::norm::cube::kernel::{CUBE, NormConfig, add_lines, lane_sum, line_sum};
 use crate::norm::cube::{CUBES, Cut};
 use vim_kernels_core::cube::sum::sum_rows;
 use vim_kernels_core::cube::{cubes, dense, elem, empty};
 use vim_kernels_core::op::{Forward, FusedOp, Tensors};
+
+/// Loads the row of a line of threads, 0 beyond its end.
+#[cube]
+fn load<E: Float, N: Size>(
+    from: &[Vector<E, N>],
+    values: &mut Array<Vector<f32, N>>,
+    row: usize,
+    rows: usize,
+    width: usize,
+    #[comptime] config: NormConfig,
+) {
+    #[unroll]
+    for k in 0..comptime!(config.owned) {
+        let column = UNIT_POS_X as usize + k * comptime!(config.line);
+        values[k] = Vector::new(0.0f32);
+        if row < rows && column < width {
+            values[k] = Vector::cast_from(from[row * width + column]);
+        }
+    }
+}
 
 /// Replaces the row that a line of threads holds by its difference to its mean, 0 beyond the row's
 /// end; returns 1/sqrt(variance + epsilon).
@@ -65,14 +85,7 @@ fn layer_norm_forward<F: Float, O: Float, N: Size>(
     let row = CUBE_POS * comptime!(config.rows()) + UNIT_POS_Y as usize;
     let base = row * width;
     let mut values = Array::<Vector<f32, N>>::new(comptime!(config.owned));
-    #[unroll]
-    for k in 0..comptime!(config.owned) {
-        let column = UNIT_POS_X as usize + k * comptime!(config.line);
-        values[k] = Vector::new(0.0f32);
-        if row < rows && column < width {
-            values[k] = Vector::cast_from(x[base + column]);
-        }
-    }
+    load::<F, N>(x, &mut values, row, rows, width, config);
     let scale = center::<N>(&mut values, &mut shared, width, epsilon, config);
     #[unroll]
     for k in 0..comptime!(config.owned) {
@@ -135,16 +148,8 @@ fn layer_norm_backward<F: Float, O: Float, N: Size>(
     while first < rows {
         let row = first + y_of;
         let base = row * width;
-        #[unroll]
-        for k in 0..owned {
-            let column = x_of + k * line;
-            values[k] = Vector::new(0.0f32);
-            grads[k] = Vector::new(0.0f32);
-            if row < rows && column < width {
-                values[k] = Vector::cast_from(x[base + column]);
-                grads[k] = Vector::cast_from(grad_y[base + column]);
-            }
-        }
+        load::<F, N>(x, &mut values, row, rows, width, config);
+        load::<O, N>(grad_y, &mut grads, row, rows, width, config);
         let scale = center::<N>(&mut values, &mut shared, width, epsilon, config);
         let mut sum = 0.0f32;
         let mut along = 0.0f32;
@@ -156,12 +161,7 @@ fn layer_norm_backward<F: Float, O: Float, N: Size>(
                 let normed = values[k] * Vector::new(scale);
                 let mut grad = grads[k];
                 if comptime!(relu) {
-                    let linear = normed * gain + bias[column];
-                    #[unroll]
-                    for lane in 0..N::value() {
-                        let stopped = linear.extract(lane) <= 0.0f32;
-                        grad.insert(lane, select(stopped, 0.0f32, grad.extract(lane)));
-                    }
+                    grad = passed::<N>(grad, normed * gain + bias[column]);
                 }
                 grad_weight[k] += grad * normed;
                 grad_bias[k] += grad;
@@ -184,27 +184,21 @@ fn layer_norm_backward<F: Float, O: Float, N: Size>(
         first += cubes * rows_of_cube;
     }
 
-    // Over the lines of the cube, in their order.
     let mut lines = Shared::<[Vector<f32, N>]>::new_slice(CUBE);
+    add_lines::<N>(&grad_weight, &mut lines, partials, CUBE_POS * 2, width, cubes, config);
+    add_lines::<N>(&grad_bias, &mut lines, partials, CUBE_POS * 2 + 1, width, cubes, config);
+}
+
+/// `grad` where `linear`, which the ReLU was of, is positive, and 0 elsewhere.
+#[cube]
+fn passed<N: Size>(grad: Vector<f32, N>, linear: Vector<f32, N>) -> Vector<f32, N> {
+    let mut passed = grad;
     #[unroll]
-    for which in 0..2 {
-        #[unroll]
-        for k in 0..owned {
-            lines[y_of * line + x_of] =
-                if comptime!(which == 0) { grad_weight[k] } else { grad_bias[k] };
-            sync_cube();
-            let column = x_of + k * line;
-            if y_of == 0 && column < width && CUBE_POS < cubes {
-                let mut total = Vector::<f32, N>::new(0.0f32);
-                #[unroll]
-                for of in 0..rows_of_cube {
-                    total += lines[of * line + x_of];
-                }
-                partials[(CUBE_POS * 2 + which) * width + column] = total;
-            }
-            sync_cube();
-        }
+    for lane in 0..N::value() {
+        let stopped = linear.extract(lane) <= 0.0f32;
+        passed.insert(lane, select(stopped, 0.0f32, grad.extract(lane)));
     }
+    passed
 }
 
 impl FusedOp<CubeBackend, 3, 0> for LayerNormSpec {

@@ -202,20 +202,35 @@ pub(crate) fn norm_backward<F: Float, N: Size>(
         first += cubes * rows_of_cube;
     }
 
-    // Over the lines of the cube, in their order.
     let mut lines = Shared::<[Vector<f32, N>]>::new_slice(CUBE);
+    add_lines::<N>(&grad_weight, &mut lines, partials, CUBE_POS, width, cubes, config);
+}
+
+/// Writes the sum of a cube's lines, in their order, into `row` of `partials`.
+#[cube]
+pub(crate) fn add_lines<N: Size>(
+    values: &Array<Vector<f32, N>>,
+    lines: &mut [Vector<f32, N>],
+    partials: &mut [Vector<f32, N>],
+    row: usize,
+    width: usize,
+    cubes: usize,
+    #[comptime] config: NormConfig,
+) {
+    let line = comptime!(config.line);
+    let (x, y) = (UNIT_POS_X as usize, UNIT_POS_Y as usize);
     #[unroll]
-    for k in 0..owned {
-        lines[y * line + x] = grad_weight[k];
+    for k in 0..comptime!(config.owned) {
+        lines[y * line + x] = values[k];
         sync_cube();
         let column = x + k * line;
         if y == 0 && column < width && CUBE_POS < cubes {
             let mut total = Vector::<f32, N>::new(0.0f32);
             #[unroll]
-            for of in 0..rows_of_cube {
+            for of in 0..comptime!(config.rows()) {
                 total += lines[of * line + x];
             }
-            partials[CUBE_POS * width + column] = total;
+            partials[row * width + column] = total;
         }
         sync_cube();
     }
