@@ -374,8 +374,8 @@ limit() {
   case "$1" in
     start | doctor | verify | loop) echo 420 ;;
     memory | recompute) echo 120 ;;
-    golden | methods) echo 300 ;;
-    precisions | storm | bench | graphs | ranks-*) echo 580 ;;
+    methods) echo 300 ;;
+    golden | precisions | storm | bench | graphs | ranks-*) echo 580 ;;
     memcheck | racecheck | synccheck | initcheck) echo "$LIMIT" ;;
     *) refuse "no part is called $1; --help has them" ;;
   esac
