@@ -74,9 +74,12 @@ def keep(folder, binary):
 
 def restore(name, folder):
     """Makes a sweep's folder with the finished runs of its records: `sweep run` trains the others."""
+    ends = RECORDS / name / "ends.json"
+    if not ends.is_file():
+        sys.exit(f"error: {ends} is not there: of {name} no runs are kept that a study can go on from")
     if folder.exists():
         sys.exit(f"error: {folder} is there already")
-    for run, end in json.loads((RECORDS / name / "ends.json").read_text()).items():
+    for run, end in json.loads(ends.read_text()).items():
         to = folder / run
         to.mkdir(parents=True)
         (to / "metrics.jsonl").write_bytes(gzip.decompress((RECORDS / name / "metrics" / f"{run}.jsonl.gz").read_bytes()))

@@ -95,7 +95,8 @@ def load(name):
 
             scan = vim_scan.selective_scan_fn if name == "vim_scan" else vim_scan.selective_scan
     except ImportError as error:
-        sys.exit(f"error: {name} cannot be imported ({error}); {INSTALL}")
+        how = INSTALL if name == "mamba-ssm" else "docs/pytorch.md says how to install it"
+        sys.exit(f"error: {name} cannot be imported ({error}); {how}")
     return torch, scan
 
 

@@ -103,7 +103,7 @@ fn backward<'py>(
 #[pyfunction]
 fn mixer_forward<'py>(
     py: Python<'py>,
-    tensors: Vec<Bound<'py, PyAny>>,
+    tensors: [Bound<'py, PyAny>; mixer::INPUTS],
     discretization: &str,
     series: &str,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -116,7 +116,7 @@ fn mixer_forward<'py>(
 #[pyfunction]
 fn mixer_backward<'py>(
     py: Python<'py>,
-    tensors: Vec<Bound<'py, PyAny>>,
+    tensors: [Bound<'py, PyAny>; mixer::INPUTS],
     grad_y: Bound<'py, PyAny>,
     discretization: &str,
     series: &str,
@@ -129,7 +129,7 @@ fn mixer_backward<'py>(
     run(py, compute)?.into_iter().map(|array| array.into_capsule(py)).collect()
 }
 
-fn borrowed(tensors: &[Bound<'_, PyAny>]) -> PyResult<Vec<Borrowed>> {
+fn borrowed(tensors: &[Bound<'_, PyAny>; mixer::INPUTS]) -> PyResult<Vec<Borrowed>> {
     let all = mixer::NAMES.iter().zip(tensors);
     all.map(|(name, tensor)| Borrowed::take(name, tensor)).collect()
 }
@@ -211,12 +211,12 @@ mod on_cuda {
     fn mixer_forward<'py>(
         py: Python<'py>,
         at: (usize, u64),
-        places: Vec<Place>,
+        places: [Place; mixer::INPUTS],
         discretization: &str,
         series: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
         let options = options(discretization, series, true, false)?;
-        let inputs = cuda::Placed { device: at.0, places };
+        let inputs = cuda::Placed { device: at.0, places: places.into() };
         let mix = |_: &_| Mixer::new(&inputs, options)?.forward(&inputs);
         run(py, || cuda::on_stream(at.0, at.1, mix))?.into_capsule(py)
     }
@@ -226,14 +226,14 @@ mod on_cuda {
     fn mixer_backward<'py>(
         py: Python<'py>,
         at: (usize, u64),
-        places: Vec<Place>,
+        places: [Place; mixer::INPUTS],
         grad_y: Place,
         discretization: &str,
         series: &str,
         wanted: [bool; mixer::INPUTS],
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let options = options(discretization, series, true, false)?;
-        let inputs = cuda::Placed { device: at.0, places };
+        let inputs = cuda::Placed { device: at.0, places: places.into() };
         let grad_y = cuda::Placed { device: at.0, places: vec![grad_y] };
         let mix = |_: &_| Mixer::new(&inputs, options)?.backward(&inputs, grad_y.input(0)?, wanted);
         let grads = run(py, || cuda::on_stream(at.0, at.1, mix))?;

@@ -356,6 +356,13 @@ def test_the_node_is_an_operation():
     assert set(torch.library.opcheck(torch.ops.vim_scan.mixer.default, arguments).values()) == {"SUCCESS"}
     with pytest.raises(ValueError, match="x_proj"):
         vim_scan.bimamba_inner(xz, [*one[:2], one[2][:5], *one[3:]], other, out)
+    with pytest.raises(ValueError, match="length 15"):
+        torch.ops.vim_scan.mixer(arguments[0], weights[1:], "zoh", "exact")
+    with pytest.raises(ValueError, match="`xz` has shape"):
+        torch.ops.vim_scan.mixer(arguments[0][0], weights, "zoh", "exact")
+    with pytest.raises(ValueError, match="one of zoh, foh"):
+        vim_scan.bimamba_inner(xz, one, other, out, discretization="euler")
+    assert vim_scan.bimamba_inner(xz, [*one[:4], one[4].abs(), *one[5:]], other, out).isnan().all()
 
 
 def test_vmamba_s_groups():
