@@ -37,6 +37,8 @@
 
 mod mixer_inner;
 
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub use mixer_inner::RawMixer;
 pub use mixer_inner::{
     DirectionWeights, MixerWeights, PreparedMixers, Recompute, has_fused_mixer, mixer_inner,
     prepare_mixers,

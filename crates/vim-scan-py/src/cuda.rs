@@ -1,121 +1,147 @@
-//! Tensors of a GPU in CubeCL's memory that PyTorch sees, and launches in the order of its streams.
+//! Calls on a GPU: kernels in PyTorch's memory, on PyTorch's streams.
 //!
-//! CubeCL has a stream for each [`StreamId`]. Here each of PyTorch's streams has such an id, whose
-//! stream is replaced by PyTorch's own: kernels, copies and the reuse of memory follow one another
-//! as all else that PyTorch queues there, without an event.
+//! CubeCL compiles the kernels and chooses their sizes. For a call of new shapes it does so once, on
+//! a stream that records instead of running, with buffers that are given back at once; [`Plan`] is
+//! what was recorded, with the addresses left open. From then on the driver launches it. No memory
+//! and no thread of CubeCL takes part in a call.
 
-#![expect(unsafe_code, reason = "the memory that DLPack shows to others")]
+#![expect(unsafe_code, reason = "functions of the driver, and launches by them")]
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::null_mut;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use burn_cubecl::CubeBackend;
-use burn_cubecl::kernel::into_contiguous as dense;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::cuda::CudaRuntime;
 use cubecl::device_handle::DeviceHandle;
 use cubecl_server::runtime::Runtime;
 use cubecl_server::server::ServerStorage;
 use cubecl_server::stream::WriteScoped;
-use dlpark::ffi::{DLDataType, DLDevice, DLManagedTensor};
-use dlpark::metadata::Dynamic;
+use cudarc::driver::sys;
 use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use vim_kernels::ScanOptions;
 use vim_kernels::burn::backend::StreamId;
 use vim_kernels::burn::tensor::{DType, Device, Tensor};
-use vim_kernels::raw::{RawScan, RawSizes};
+use vim_kernels::raw::RawSizes;
+use vim_kernels::{Precision, RawMixer, ScanOptions};
+use vim_kernels_core::cube::{empty, made_by};
 
 use crate::call::{Error, gathered};
-use crate::mixer;
+use crate::mixer::{self, Place as _};
 
 /// CubeCL's server on a CUDA device.
 type Server = <CudaRuntime as Runtime>::Server;
 
-/// Ids that CubeCL tells apart; see its `streaming.max_streams`.
-const MOST_STREAMS: u64 = 128;
+/// The stream that records.
+const RECORDING: StreamId = StreamId { value: 1 };
 
-/// A tensor as Python names it: where it is, its shape, and its type.
-pub(crate) type Place = (u64, Vec<usize>, String);
+/// Bytes at which buffers begin.
+const ALIGNMENT: u64 = 512;
 
-/// What the process shares with PyTorch.
-#[derive(Default)]
-struct Shared {
-    /// A tensor of each device.
-    devices: HashMap<usize, CubeTensor>,
-    /// The id of each stream of PyTorch, by device and address.
-    streams: HashMap<(usize, u64), u64>,
-    /// The tensors that PyTorch sees, by address.
-    seen: HashMap<u64, CubeTensor>,
+/// A tensor's shape, and its type as PyTorch names it.
+pub(crate) type Kind = (Vec<usize>, String);
+
+/// A call without its tensors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Call {
+    /// Of the operation's inputs.
+    Forward { options: ScanOptions, save: bool },
+    /// Of the gradient of y, the inputs, and what the forward pass saved.
+    Backward { options: ScanOptions, wanted: [bool; 8] },
+    /// Of the mixer's inputs.
+    Mixer { options: ScanOptions },
+    /// Of the gradient of y, and the inputs.
+    MixerBackward { options: ScanOptions, wanted: [bool; mixer::INPUTS] },
 }
 
-static SHARED: LazyLock<Mutex<Shared>> = LazyLock::new(Mutex::default);
-
-fn shared() -> MutexGuard<'static, Shared> {
-    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A device, with what follows queued on PyTorch's `stream`.
-///
-/// `run` runs on the thread that serves the device: all that it asks of the device is done at once
-/// there, where each allocation and each address would else be a question to another thread.
-pub(crate) fn on_stream<R: Send>(
-    device: usize,
-    stream: u64,
-    run: impl FnOnce(&CubeTensor) -> Result<R, Error> + Send,
-) -> Result<R, Error> {
-    let (id, like) = known(device, stream)?;
-    let served = DeviceHandle::<Server>::new(like.client.service_id().device);
-    let done = served.exclusive(|| id.executes(|| run(&like)));
-    done.map_err(text).map_err(failed)?
-}
-
-/// The id of a stream of PyTorch, and a tensor of its device.
-fn known(device: usize, stream: u64) -> Result<(StreamId, CubeTensor), Error> {
-    // Held throughout: no other thread finds a stream that is not replaced yet.
-    let mut shared = shared();
-    let of_device = shared.devices.get(&device).cloned();
-    if let (Some(value), Some(like)) = (shared.streams.get(&(device, stream)), &of_device) {
-        return Ok((StreamId { value: *value }, like.clone()));
+impl Call {
+    /// Queues the call; its results in their order.
+    fn run(self, mut inputs: Vec<Option<CubeTensor>>) -> Result<Vec<CubeTensor>, Error> {
+        let missing = || Error::from(PyTypeError::new_err("vim_scan: an input is missing"));
+        match self {
+            Self::Forward { options, save } => {
+                let out = gathered(options, inputs.into_iter().map(Ok::<_, Error>))?.forward(save)?;
+                Ok([Some(out.y), Some(out.last_state), out.saved].into_iter().flatten().collect())
+            }
+            Self::Backward { options, wanted } => {
+                let saved = inputs.pop().flatten().ok_or_else(missing)?;
+                let grad_y = inputs.remove(0).ok_or_else(missing)?;
+                let scan = gathered(options, inputs.iter().cloned().map(Ok::<_, Error>))?;
+                let grads = scan.backward(grad_y, saved, wanted)?.into_iter().zip(inputs);
+                // Shaped as the inputs are: B and C without the axes that they lack.
+                let shaped = grads.filter_map(|(grad, input)| {
+                    let meta = input?.meta;
+                    grad.map(|grad| CubeTensor { meta, ..grad })
+                });
+                Ok(shaped.collect())
+            }
+            Self::Mixer { options } => Ok(vec![mixer_of(&inputs, options)?.forward()]),
+            Self::MixerBackward { options, wanted } => {
+                let grad_y = inputs.remove(0).ok_or_else(missing)?;
+                let grads = mixer_of(&inputs, options)?.backward(grad_y, wanted);
+                // It has all of the weights', or none.
+                let grads = grads.into_iter().zip(wanted);
+                Ok(grads.filter_map(|(grad, wanted)| grad.filter(|_| wanted)).collect())
+            }
+        }
     }
-    let id = StreamId { value: 1 + shared.streams.len() as u64 };
-    if id.value >= MOST_STREAMS {
-        let error = format!("vim_scan runs on {} streams at most", MOST_STREAMS - 1);
-        return Err(PyRuntimeError::new_err(error).into());
+}
+
+/// Of a call, in its order.
+impl mixer::Place for [Option<CubeTensor>] {
+    fn input<const R: usize>(&self, at: usize) -> Result<Tensor<R>, Error> {
+        let (name, of) = (mixer::NAMES[at], self[at].clone());
+        let of = of.ok_or_else(|| PyTypeError::new_err(format!("`{name}` is missing")))?;
+        mixer::has_axes::<R>(name, of.meta.shape())?;
+        Ok(Tensor::from_primitive::<CubeBackend>(of))
     }
-    let like = id.executes(|| {
-        let like = of_device.map_or_else(|| first_of(device), Ok)?;
-        replace_stream(&like, stream)?;
-        Ok::<_, Error>(like)
+}
+
+fn mixer_of(inputs: &[Option<CubeTensor>], options: ScanOptions) -> Result<RawMixer, Error> {
+    let xz: Tensor<3> = inputs.input(0)?;
+    let precision = if xz.dtype() == DType::BF16 { Precision::Bf16 } else { Precision::F32 };
+    let [forward, backward] = mixer::directions(inputs)?;
+    Ok(RawMixer::new(xz, forward, backward, options, precision)?)
+}
+
+/// A device, as the stream that records knows it.
+#[derive(Clone)]
+struct Known {
+    /// A tensor there.
+    like: CubeTensor,
+    /// The driver's name of the stream.
+    stream: usize,
+}
+
+static KNOWN: LazyLock<Mutex<HashMap<usize, Known>>> = LazyLock::new(Mutex::default);
+
+fn known(device: usize) -> Result<Known, Error> {
+    let mut all = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = all.get(&device) {
+        return Ok(known.clone());
+    }
+    let known = RECORDING.executes(|| {
+        let one = Tensor::<1>::empty([1], &Device::cuda(device));
+        let like = one.try_into_primitive::<CubeBackend>();
+        let like = like.map_err(|_| failed("not a CUDA device".into()))?;
+        let one = empty(&like, [1], DType::F32);
+        let stream = DeviceHandle::<Server>::new(like.client.service_id().device)
+            .submit_blocking(move |server| {
+                // The stream is there from its first use on.
+                let id = StreamId::current();
+                server.get_resource(one.handle.clone().binding(), id).map_err(text)?;
+                let streams = server.write_streams();
+                let stream = streams.try_stream_mut(&id).ok_or("no stream has this id")?;
+                Ok::<_, String>(stream.sys as usize)
+            });
+        let stream = stream.map_err(text).flatten().map_err(failed)?;
+        Ok::<_, Error>(Known { like, stream })
     })?;
-    shared.devices.insert(device, like.clone());
-    shared.streams.insert((device, stream), id.value);
-    Ok((id, like))
-}
-
-/// A tensor of a device.
-fn first_of(device: usize) -> Result<CubeTensor, Error> {
-    let one = Tensor::<1>::empty([1], &Device::cuda(device));
-    let one = one.try_into_primitive::<CubeBackend>();
-    one.map_err(|_| PyRuntimeError::new_err("vim_scan: not a CUDA device").into())
-}
-
-/// Makes `address` the stream of the current id.
-fn replace_stream(like: &CubeTensor, address: u64) -> Result<(), Error> {
-    let one = empty(like, &[1], DType::F32);
-    DeviceHandle::<Server>::new(like.client.service_id().device)
-        .submit_blocking(move |server| {
-            let id = StreamId::current();
-            // The stream of the id is there from its first use on.
-            server.get_resource(one.handle.clone().binding(), id).map_err(text)?;
-            let streams = server.write_streams();
-            let own = streams.try_stream_mut(&id).ok_or("no stream has this id")?;
-            own.sys = address as *mut _;
-            Ok::<_, String>(())
-        })
-        .map_err(text)
-        .flatten()
-        .map_err(failed)
+    all.insert(device, known.clone());
+    Ok(known)
 }
 
 fn text(error: impl std::fmt::Debug) -> String {
@@ -136,11 +162,9 @@ fn failed(problem: String) -> Error {
     error.into()
 }
 
-/// A new contiguous tensor on the device of `like`, uninitialized.
-fn empty(like: &CubeTensor, shape: &[usize], dtype: DType) -> CubeTensor {
-    let handle = like.client.empty(shape.iter().product::<usize>() * dtype.size());
-    let (client, device) = (like.client.clone(), like.device.clone());
-    CubeTensor::new_contiguous(client, device, shape.to_vec().into(), handle, dtype)
+/// Nothing, or what the driver says against `what`.
+fn checked(what: &str, status: sys::CUresult) -> Result<(), Error> {
+    status.result().map_err(|error| failed(format!("{what}: {error}")))
 }
 
 fn dtype_of(name: &str) -> Result<DType, Error> {
@@ -151,160 +175,403 @@ fn dtype_of(name: &str) -> Result<DType, Error> {
     }
 }
 
-/// A tensor that PyTorch is to own.
-pub(crate) struct Exported {
-    tensor: CubeTensor,
-    address: u64,
-    device: usize,
+/// Where something begins: in which of the tensors of a launch, and how many bytes behind its
+/// begin. The tensors are the inputs that are there, the results, and one for all that lives within
+/// the call.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    tensor: usize,
+    offset: u64,
 }
 
-/// What such a tensor holds.
-struct Owner {
-    _tensor: CubeTensor,
-    address: u64,
+/// A parameter of a kernel.
+#[derive(Debug)]
+enum Parameter {
+    Address(Place),
+    Bytes(Box<[u8]>),
 }
 
-impl Drop for Owner {
-    fn drop(&mut self) {
-        // Before the memory can be another tensor's.
-        let seen = shared().seen.remove(&self.address);
-        drop(seen);
+#[derive(Debug)]
+struct Launch {
+    function: usize,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_memory: u32,
+    parameters: Vec<Parameter>,
+}
+
+/// The kernels of a call of certain shapes.
+#[pyclass(frozen)]
+pub(crate) struct Plan {
+    launches: Vec<Launch>,
+    /// Results that were part of a larger buffer: from where, into which tensor, how many bytes.
+    copies: Vec<(Place, usize, usize)>,
+    /// The results.
+    #[pyo3(get)]
+    results: Vec<Kind>,
+    /// Bytes of the last tensor.
+    #[pyo3(get)]
+    scratch: u64,
+    tensors: usize,
+}
+
+#[pymethods]
+impl Plan {
+    /// Queues the call on a stream of the current device, which PyTorch names by its address, with
+    /// tensors at these addresses.
+    fn launch(&self, stream: u64, addresses: Vec<u64>) -> PyResult<()> {
+        if addresses.len() != self.tensors {
+            let error = format!("vim_scan: {} tensors, not {}", self.tensors, addresses.len());
+            return Err(PyRuntimeError::new_err(error));
+        }
+        let stream = stream as sys::CUstream;
+        let at = |place: Place| addresses[place.tensor] + place.offset;
+        let mut values: Vec<u64> = Vec::new();
+        let mut pointers: Vec<*mut c_void> = Vec::new();
+        for launch in &self.launches {
+            values.clear();
+            values.extend(launch.parameters.iter().map(|parameter| match parameter {
+                Parameter::Address(place) => at(*place),
+                Parameter::Bytes(_) => 0,
+            }));
+            pointers.clear();
+            let parameters = launch.parameters.iter().zip(&mut values);
+            pointers.extend(parameters.map(|(parameter, value)| match parameter {
+                Parameter::Address(_) => std::ptr::from_mut(value).cast::<c_void>(),
+                Parameter::Bytes(bytes) => bytes.as_ptr().cast_mut().cast(),
+            }));
+            let ([x, y, z], [u, v, w]) = (launch.grid, launch.block);
+            let function = launch.function as sys::CUfunction;
+            // SAFETY: a function of a module that CubeCL keeps, with the parameters that it was
+            // recorded with but for addresses, which are of tensors as large as those; the driver
+            // reads the parameters within the call.
+            let status = unsafe {
+                let parameters = pointers.as_mut_ptr();
+                let shared = launch.shared_memory;
+                sys::cuLaunchKernel(
+                    function, x, y, z, u, v, w, shared, stream, parameters, null_mut(),
+                )
+            };
+            checked("cuLaunchKernel", status)?;
+        }
+        for &(from, to, bytes) in &self.copies {
+            // SAFETY: both are within tensors of this call.
+            let status = unsafe { sys::cuMemcpyDtoDAsync_v2(addresses[to], at(from), bytes, stream) };
+            checked("cuMemcpyDtoDAsync", status)?;
+        }
+        Ok(())
     }
 }
 
-impl Exported {
-    /// Shows `tensor`, which is contiguous, where its launches were queued; an error if they were
-    /// not.
-    fn new(tensor: CubeTensor, device: usize) -> Result<Self, Error> {
-        let client = &tensor.client;
-        client.check([&tensor.handle]).map_err(text).map_err(failed)?;
-        let resource = client.get_resource::<Server>(tensor.handle.clone());
-        let address = resource.map_err(text).map_err(failed)?.resource().ptr;
-        Ok(Self { tensor, address, device })
-    }
-
-    /// New ones of these shapes and types, on the stream of the caller.
-    pub(crate) fn empty(
-        like: &CubeTensor,
-        device: usize,
-        wanted: &[(Vec<usize>, String)],
-    ) -> Result<Vec<Self>, Error> {
-        let of = |(shape, dtype): &(Vec<usize>, String)| {
-            Self::new(empty(like, shape, dtype_of(dtype)?), device)
+impl Plan {
+    /// Records the call of `inputs` on a device; nothing of it runs.
+    pub(crate) fn record(device: usize, call: Call, inputs: &[Option<Kind>]) -> Result<Self, Error> {
+        let Known { like, stream } = known(device)?;
+        let served = DeviceHandle::<Server>::new(like.client.service_id().device);
+        let record = || {
+            RECORDING.executes(|| {
+                let plan = Self::recorded(&like, stream as sys::CUstream, call, inputs);
+                let given_back = like.client.memory_cleanup();
+                let plan = plan?;
+                given_back.map_err(text).map_err(failed)?;
+                Ok(plan)
+            })
         };
-        wanted.iter().map(of).collect()
+        // On the thread that serves the device, where the context is current.
+        served.exclusive(record).map_err(text).map_err(failed)?
     }
 
-    pub(crate) fn into_capsule(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-        let Self { tensor, address, device } = self;
-        let shape: Vec<i64> = tensor.meta.shape().iter().map(|&size| size as i64).collect();
-        let dtype = if tensor.dtype == DType::BF16 { DLDataType::BF16 } else { DLDataType::F32 };
-        shared().seen.insert(address, tensor.clone());
-        let owner = Box::new(Owner { _tensor: tensor, address });
-        let mut managed = Dynamic::compact(shape)
-            .initialize_as::<DLManagedTensor>(owner)
-            .map_err(|error| PyRuntimeError::new_err(format!("vim_scan: {error}")))?;
-        managed
-            .set_data(address as *mut _)
-            .set_dtype(dtype)
-            .set_device(DLDevice::cuda(device as i32));
-        // SAFETY: the tensor is contiguous at `address`, and lives as long as its owner.
-        let managed: dlpark::legacy::Dlpack = unsafe { managed.finish() };
-        managed.into_pyobject(py)
-    }
-}
-
-/// Whether PyTorch sees a tensor of ours of `bytes` there.
-pub(crate) fn is_ours(address: u64, bytes: usize) -> bool {
-    let shared = shared();
-    let bytes_of = |of: &CubeTensor| of.meta.shape().num_elements() * of.dtype.size();
-    shared.seen.get(&address).is_some_and(|of| bytes_of(of) == bytes)
-}
-
-/// The tensor at a place that is ours.
-fn ours((address, shape, dtype): &Place) -> Result<CubeTensor, Error> {
-    let seen = shared().seen.get(address).cloned();
-    let (of, dtype) =
-        (seen.ok_or_else(|| failed("a tensor that is not ours".into()))?, dtype_of(dtype)?);
-    if of.meta.shape().num_elements() != shape.iter().product::<usize>() || of.dtype != dtype {
-        return Err(failed("a tensor of another size than ours".into()));
-    }
-    let (client, device) = (of.client.clone(), of.device.clone());
-    Ok(CubeTensor::new_contiguous(client, device, shape.clone().into(), of.handle, dtype))
-}
-
-/// The inputs of a mixer.
-pub(crate) struct Placed {
-    pub(crate) device: usize,
-    pub(crate) places: Vec<Place>,
-}
-
-impl mixer::Place for Placed {
-    type Out = Exported;
-
-    fn input<const R: usize>(&self, at: usize) -> Result<Tensor<R>, Error> {
-        let place = &self.places[at];
-        mixer::has_axes::<R>(mixer::NAMES[at], &place.1)?;
-        Ok(Tensor::from_primitive::<CubeBackend>(ours(place)?))
-    }
-
-    fn output<const R: usize>(&self, tensor: Tensor<R>) -> Result<Exported, Error> {
-        let tensor = tensor.try_into_primitive::<CubeBackend>();
-        let tensor = tensor.map_err(|error| failed(text(error)))?;
-        Exported::new(dense(tensor), self.device)
+    fn recorded(
+        like: &CubeTensor,
+        stream: sys::CUstream,
+        call: Call,
+        inputs: &[Option<Kind>],
+    ) -> Result<Self, Error> {
+        let make = |(shape, dtype): &Kind| Ok::<_, Error>(empty(like, shape.clone(), dtype_of(dtype)?));
+        let inputs = inputs.iter().map(|kind| kind.as_ref().map(make).transpose());
+        let inputs: Vec<Option<CubeTensor>> = inputs.collect::<Result<_, _>>()?;
+        // Relaxed: kernels are compiled and memory is reserved meanwhile.
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: CubeCL's stream, on which nothing else is queued.
+        checked("cuStreamBeginCapture", unsafe { sys::cuStreamBeginCapture_v2(stream, mode) })?;
+        let run = || made_by(|| call.run(inputs.clone()));
+        let run = catch_unwind(AssertUnwindSafe(run));
+        let graph = Graph::end(stream);
+        let (results, made) = run.unwrap_or_else(|panic| resume_unwind(panic));
+        let results = results?;
+        if !results.iter().all(CubeTensor::is_contiguous) {
+            return Err(failed("a result that is not contiguous".into()));
+        }
+        let handles = results.iter().map(|of| &of.handle);
+        like.client.check(handles).map_err(text).map_err(failed)?;
+        let launches = graph?.launches()?;
+        let inputs: Vec<CubeTensor> = inputs.into_iter().flatten().collect();
+        Layout::new(&inputs, &results, &made)?.plan(launches, &results)
     }
 }
 
-/// The call whose inputs are at `places`, in the order of the operation.
-fn call(places: &[Option<Place>], options: ScanOptions) -> Result<RawScan<CubeTensor>, Error> {
-    let tensors = places.iter().map(|place| place.as_ref().map(ours).transpose());
-    gathered(options, tensors)
+/// A recorded graph.
+struct Graph(sys::CUgraph);
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: made by `end`, and destroyed here alone.
+        unsafe { sys::cuGraphDestroy(self.0) };
+    }
 }
 
-/// y, the last state, and what a backward pass needs if `save`.
-pub(crate) fn forward(
-    device: usize,
-    places: &[Option<Place>],
-    options: ScanOptions,
-    save: bool,
-) -> Result<Vec<Option<Exported>>, Error> {
-    let out = call(places, options)?.forward(save)?;
-    let export = |tensor| Exported::new(tensor, device);
-    Ok(vec![
-        Some(export(out.y)?),
-        Some(export(out.last_state)?),
-        out.saved.map(export).transpose()?,
-    ])
+impl Graph {
+    fn end(stream: sys::CUstream) -> Result<Self, Error> {
+        let mut graph = null_mut();
+        // SAFETY: the capture was begun on this stream.
+        checked("cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(stream, &mut graph) })?;
+        Ok(Self(graph))
+    }
+
+    /// Its nodes, each behind the one that it depends on.
+    fn nodes(&self) -> Result<Vec<sys::CUgraphNode>, Error> {
+        let mut count = 0;
+        // SAFETY: without room for nodes their number is asked for.
+        let status = unsafe { sys::cuGraphGetNodes(self.0, null_mut(), &mut count) };
+        checked("cuGraphGetNodes", status)?;
+        let mut nodes = vec![null_mut(); count];
+        if count == 0 {
+            return Ok(nodes);
+        }
+        // SAFETY: room for as many.
+        let status = unsafe { sys::cuGraphGetNodes(self.0, nodes.as_mut_ptr(), &mut count) };
+        checked("cuGraphGetNodes", status)?;
+        let mut behind = HashMap::new();
+        for &node in &nodes {
+            let (mut before, mut count) = ([null_mut(); 1], 1);
+            // SAFETY: room for one, as `count` says; what is left over is set to null.
+            let status = unsafe {
+                let before = before.as_mut_ptr();
+                sys::cuGraphNodeGetDependencies_v2(node, before, null_mut(), &mut count)
+            };
+            checked("cuGraphNodeGetDependencies", status)?;
+            behind.insert(before[0] as usize, node);
+        }
+        let next = |node: &sys::CUgraphNode| behind.get(&(*node as usize)).copied();
+        let chain: Vec<_> = std::iter::successors(next(&null_mut()), next).collect();
+        if chain.len() != nodes.len() {
+            return Err(failed("the kernels of a call do not follow one another".into()));
+        }
+        Ok(chain)
+    }
+
+    /// The launches in their order, all parameters as bytes.
+    fn launches(&self) -> Result<Vec<Launch>, Error> {
+        self.nodes()?.into_iter().map(launch_of).collect()
+    }
 }
 
-/// The `wanted` gradients of inputs that are there.
-pub(crate) fn backward(
-    device: usize,
-    places: &[Option<Place>],
-    [grad_y, saved]: [&Place; 2],
-    options: ScanOptions,
-    wanted: [bool; 8],
-) -> Result<Vec<Exported>, Error> {
-    let grads = call(places, options)?.backward(ours(grad_y)?, ours(saved)?, wanted)?;
-    grads.into_iter().flatten().map(|grad| Exported::new(grad, device)).collect()
+fn launch_of(node: sys::CUgraphNode) -> Result<Launch, Error> {
+    let mut kind = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY;
+    // SAFETY: a node of a graph that is there.
+    checked("cuGraphNodeGetType", unsafe { sys::cuGraphNodeGetType(node, &mut kind) })?;
+    if kind != sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL {
+        return Err(failed(format!("a call has something else than kernels: {kind:?}")));
+    }
+    // SAFETY: null pointers and zeros are values of all its fields.
+    let mut of: sys::CUDA_KERNEL_NODE_PARAMS = unsafe { std::mem::zeroed() };
+    let status = unsafe { sys::cuGraphKernelNodeGetParams_v2(node, &mut of) };
+    checked("cuGraphKernelNodeGetParams", status)?;
+    if of.func.is_null() || of.kernelParams.is_null() {
+        return Err(failed("the driver does not tell a kernel's parameters".into()));
+    }
+    let mut parameters = Vec::new();
+    loop {
+        let (mut offset, mut size) = (0, 0);
+        let at = parameters.len();
+        // SAFETY: a function that was launched.
+        let status = unsafe { sys::cuFuncGetParamInfo(of.func, at, &mut offset, &mut size) };
+        if status == sys::CUresult::CUDA_ERROR_INVALID_VALUE {
+            break;
+        }
+        checked("cuFuncGetParamInfo", status)?;
+        // SAFETY: the node holds `size` bytes of its parameter number `at`.
+        let bytes = unsafe {
+            let first = (*of.kernelParams.add(at)).cast::<u8>();
+            std::slice::from_raw_parts(first, size)
+        };
+        parameters.push(Parameter::Bytes(bytes.into()));
+    }
+    Ok(Launch {
+        function: of.func as usize,
+        grid: [of.gridDimX, of.gridDimY, of.gridDimZ],
+        block: [of.blockDimX, of.blockDimY, of.blockDimZ],
+        shared_memory: of.sharedMemBytes,
+        parameters,
+    })
+}
+
+/// A buffer of the recording.
+struct Buffer {
+    first: u64,
+    bytes: u64,
+    /// Which tensor of a launch it is; none of those that live within the call.
+    tensor: Option<usize>,
+    /// The first and the last launch that has it as a parameter.
+    used: Option<(usize, usize)>,
+    /// Of one that lives within the call: where.
+    offset: u64,
+}
+
+impl Buffer {
+    fn new(of: &CubeTensor, tensor: Option<usize>) -> Result<Self, Error> {
+        let resource = of.client.get_resource::<Server>(of.handle.clone());
+        let resource = resource.map_err(text).map_err(failed)?;
+        let resource = resource.resource();
+        Ok(Self { first: resource.ptr, bytes: resource.size, tensor, used: None, offset: 0 })
+    }
+
+    fn end(&self) -> u64 {
+        self.first + self.bytes
+    }
+
+    fn is_used_with(&self, other: &Self) -> bool {
+        match (self.used, other.used) {
+            (Some((a, b)), Some((c, d))) => a <= d && c <= b,
+            _ => false,
+        }
+    }
+}
+
+/// The buffers of a recording.
+struct Layout {
+    all: Vec<Buffer>,
+    /// The results: where they lie, and which tensor of a launch they are.
+    results: Vec<(Buffer, usize)>,
+    inputs: usize,
+}
+
+impl Layout {
+    fn new(
+        inputs: &[CubeTensor],
+        results: &[CubeTensor],
+        made: &[CubeTensor],
+    ) -> Result<Self, Error> {
+        let of_inputs = inputs.iter().enumerate().map(|(i, of)| Buffer::new(of, Some(i)));
+        let mut all: Vec<Buffer> = of_inputs.collect::<Result<_, _>>()?;
+        let results = results.iter().enumerate();
+        let results = results.map(|(i, of)| Ok((Buffer::new(of, None)?, inputs.len() + i)));
+        let results: Vec<(Buffer, usize)> = results.collect::<Result<_, Error>>()?;
+        for of in made {
+            let mut buffer = Buffer::new(of, None)?;
+            let whole = |(of, _): &&(Buffer, usize)| {
+                (of.first, of.bytes) == (buffer.first, buffer.bytes)
+            };
+            buffer.tensor = results.iter().find(whole).map(|(_, tensor)| *tensor);
+            all.push(buffer);
+        }
+        Ok(Self { all, results, inputs: inputs.len() })
+    }
+
+    /// The buffer that `address` is in.
+    fn holds(&self, address: u64) -> Option<usize> {
+        self.all.iter().position(|of| (of.first..of.end()).contains(&address))
+    }
+
+    /// The launches with places for addresses.
+    fn plan(mut self, mut launches: Vec<Launch>, results: &[CubeTensor]) -> Result<Plan, Error> {
+        let address = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));
+        for (at, launch) in launches.iter().enumerate() {
+            for parameter in &launch.parameters {
+                let Parameter::Bytes(bytes) = parameter else { continue };
+                let Some(address) = address(bytes) else { continue };
+                if let Some(found) = self.holds(address) {
+                    self.use_at(found, at);
+                } else if is_of_a_device(address) {
+                    return Err(failed("a kernel of a call reads memory that is not its".into()));
+                }
+            }
+        }
+        let mut copies = Vec::new();
+        for i in 0..self.results.len() {
+            let (first, tensor) = (self.results[i].0.first, self.results[i].1);
+            let Some(found) = self.holds(first) else {
+                return Err(failed("a result that no kernel writes".into()));
+            };
+            if self.all[found].tensor != Some(tensor) {
+                self.use_at(found, launches.len());
+                copies.push((first, tensor, self.results[i].0.bytes as usize));
+            }
+        }
+        let scratch = self.place();
+        let tensors = self.inputs + self.results.len() + 1;
+        let place = |address: u64| {
+            let of = &self.all[self.holds(address)?];
+            let offset = of.offset + (address - of.first);
+            Some(Place { tensor: of.tensor.unwrap_or(tensors - 1), offset })
+        };
+        for parameter in launches.iter_mut().flat_map(|launch| &mut launch.parameters) {
+            let Parameter::Bytes(bytes) = &*parameter else { continue };
+            if let Some(place) = address(bytes).and_then(place) {
+                *parameter = Parameter::Address(place);
+            }
+        }
+        let copies = copies.into_iter().filter_map(|(from, to, bytes)| Some((place(from)?, to, bytes)));
+        let name = |of: &CubeTensor| if of.dtype == DType::BF16 { "bfloat16" } else { "float32" };
+        let kind = |of: &CubeTensor| (of.meta.shape().to_vec(), name(of).to_owned());
+        Ok(Plan {
+            copies: copies.collect(),
+            launches,
+            results: results.iter().map(kind).collect(),
+            scratch,
+            tensors,
+        })
+    }
+
+    fn use_at(&mut self, buffer: usize, launch: usize) {
+        let used = &mut self.all[buffer].used;
+        *used = Some(used.map_or((launch, launch), |(first, _)| (first, launch)));
+    }
+
+    /// Places what lives within the call, the largest first, so that no two lie over one another
+    /// while both are used; returns how many bytes that takes.
+    fn place(&mut self) -> u64 {
+        let inner = |of: &Buffer| of.tensor.is_none() && of.used.is_some();
+        let mut order: Vec<usize> = (0..self.all.len()).filter(|&i| inner(&self.all[i])).collect();
+        order.sort_by_key(|&i| std::cmp::Reverse(self.all[i].bytes));
+        let mut placed: Vec<usize> = Vec::new();
+        let mut end = 0;
+        for i in order {
+            let mut taken: Vec<(u64, u64)> = placed
+                .iter()
+                .map(|&other| &self.all[other])
+                .filter(|other| other.is_used_with(&self.all[i]))
+                .map(|other| (other.offset, other.offset + other.bytes))
+                .collect();
+            taken.sort_unstable();
+            let bytes = self.all[i].bytes;
+            let mut offset = 0;
+            for (first, last) in taken {
+                if offset + bytes <= first {
+                    break;
+                }
+                offset = offset.max(last.next_multiple_of(ALIGNMENT));
+            }
+            self.all[i].offset = offset;
+            end = end.max(offset + bytes);
+            placed.push(i);
+        }
+        end
+    }
+}
+
+/// Whether the driver knows the address.
+fn is_of_a_device(address: u64) -> bool {
+    let mut kind = 0_u32;
+    let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+    // SAFETY: room for what the attribute is; the address is not read.
+    let status = unsafe {
+        sys::cuPointerGetAttribute(std::ptr::from_mut(&mut kind).cast(), attribute, address)
+    };
+    status == sys::CUresult::CUDA_SUCCESS
 }
 
 /// Numbers that a forward pass saves.
 pub(crate) fn saved_len(sizes: RawSizes, options: ScanOptions) -> usize {
     sizes.on_gpu(options)
-}
-
-/// Gives memory that nothing uses back to the device.
-pub(crate) fn empty_cache() -> Result<(), Error> {
-    let devices: Vec<CubeTensor> = shared().devices.values().cloned().collect();
-    let ids: Vec<u64> = shared().streams.values().copied().collect();
-    for like in devices {
-        for value in &ids {
-            StreamId { value: *value }
-                .executes(|| like.client.memory_cleanup())
-                .map_err(text)
-                .map_err(failed)?;
-        }
-    }
-    Ok(())
 }

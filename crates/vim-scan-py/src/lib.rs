@@ -20,7 +20,7 @@ use vim_kernels::{Discretization, ScanOptions, Series, VariantArray};
 
 use arrays::Borrowed;
 use call::Inputs;
-use mixer::{Mixer, Place as _};
+use mixer::Mixer;
 
 /// The threads of this process: its number, and how many they are. A child of `fork` has none.
 static STARTED: OnceLock<(u32, usize)> = OnceLock::new();
@@ -109,7 +109,7 @@ fn mixer_forward<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let options = options(discretization, series, true, false)?;
     let inputs = borrowed(&tensors)?;
-    run(py, || Mixer::new(&inputs, options)?.forward(&inputs))?.into_capsule(py)
+    run(py, || Mixer::new(&inputs, options)?.forward())?.into_capsule(py)
 }
 
 /// The gradients that are wanted, in the order of the inputs, as capsules of DLPack.
@@ -124,8 +124,8 @@ fn mixer_backward<'py>(
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let options = options(discretization, series, true, false)?;
     let inputs = borrowed(&tensors)?;
-    let grad_y = vec![Borrowed::take("grad_y", &grad_y)?];
-    let compute = || Mixer::new(&inputs, options)?.backward(&inputs, grad_y.input(0)?, wanted);
+    let grad_y = Borrowed::take("grad_y", &grad_y)?;
+    let compute = || Mixer::new(&inputs, options)?.backward(&grad_y, wanted);
     run(py, compute)?.into_iter().map(|array| array.into_capsule(py)).collect()
 }
 
@@ -134,31 +134,17 @@ fn borrowed(tensors: &[Bound<'_, PyAny>; mixer::INPUTS]) -> PyResult<Vec<Borrowe
     all.map(|(name, tensor)| Borrowed::take(name, tensor)).collect()
 }
 
-/// On a GPU: as `empty`, `forward` and `backward`, of tensors at places that `empty` made, on the
-/// stream of PyTorch that `at` names: a device's number and a stream's address.
+/// On a GPU: plans of calls whose inputs, in the order of the operation, have these shapes and
+/// types.
 #[cfg(feature = "cuda")]
 #[pymodule]
 mod on_cuda {
     use super::*;
-    use crate::cuda::{self, Place};
+    use crate::cuda::{self, Call, Kind};
+    use crate::mixer::INPUTS;
 
-    /// Capsules of DLPack with new tensors of these shapes and types.
-    #[pyfunction]
-    fn empty<'py>(
-        py: Python<'py>,
-        at: (usize, u64),
-        wanted: Vec<(Vec<usize>, String)>,
-    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let make = |like: &_| cuda::Exported::empty(like, at.0, &wanted);
-        let made = run(py, || cuda::on_stream(at.0, at.1, make))?;
-        made.into_iter().map(|one| one.into_capsule(py)).collect()
-    }
-
-    /// Whether a tensor of `bytes` there came from here.
-    #[pyfunction]
-    fn is_ours(address: u64, bytes: usize) -> bool {
-        cuda::is_ours(address, bytes)
-    }
+    #[pymodule_export]
+    use crate::cuda::Plan;
 
     /// Numbers that a forward pass saves.
     #[pyfunction]
@@ -166,84 +152,65 @@ mod on_cuda {
         Ok(cuda::saved_len(sizes_of(sizes), options(discretization, series, false, false)?))
     }
 
-    /// `(y, last_state, saved)`.
+    /// `(y, last_state, saved)`, without `saved` unless `save`.
     #[pyfunction]
     #[expect(clippy::too_many_arguments, reason = "the operation's")]
-    fn forward<'py>(
-        py: Python<'py>,
-        at: (usize, u64),
-        places: Vec<Option<Place>>,
+    fn forward(
+        py: Python<'_>,
+        device: usize,
+        inputs: Vec<Option<Kind>>,
         discretization: &str,
         series: &str,
         delta_softplus: bool,
         reverse: bool,
         save: bool,
-    ) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
+    ) -> PyResult<Plan> {
         let options = options(discretization, series, delta_softplus, reverse)?;
-        let scan = |_: &_| cuda::forward(at.0, &places, options, save);
-        let out = run(py, || cuda::on_stream(at.0, at.1, scan))?;
-        out.into_iter().map(|array| array.map(|array| array.into_capsule(py)).transpose()).collect()
+        run(py, || Plan::record(device, Call::Forward { options, save }, &inputs))
     }
 
-    /// The gradients that are wanted.
+    /// The gradients that are wanted, of the gradient of y, the inputs, and what was saved.
     #[pyfunction]
     #[expect(clippy::too_many_arguments, reason = "the operation's")]
-    fn backward<'py>(
-        py: Python<'py>,
-        at: (usize, u64),
-        places: Vec<Option<Place>>,
-        grad_y: Place,
-        saved: Place,
+    fn backward(
+        py: Python<'_>,
+        device: usize,
+        inputs: Vec<Option<Kind>>,
         discretization: &str,
         series: &str,
         delta_softplus: bool,
         reverse: bool,
         wanted: [bool; 8],
-    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    ) -> PyResult<Plan> {
         let options = options(discretization, series, delta_softplus, reverse)?;
-        let scan = |_: &_| cuda::backward(at.0, &places, [&grad_y, &saved], options, wanted);
-        let grads = run(py, || cuda::on_stream(at.0, at.1, scan))?;
-        grads.into_iter().map(|array| array.into_capsule(py)).collect()
+        run(py, || Plan::record(device, Call::Backward { options, wanted }, &inputs))
     }
 
-    /// As that of a CPU.
+    /// y of Vim's mixer.
     #[pyfunction]
-    fn mixer_forward<'py>(
-        py: Python<'py>,
-        at: (usize, u64),
-        places: [Place; mixer::INPUTS],
+    fn mixer(
+        py: Python<'_>,
+        device: usize,
+        inputs: Vec<Option<Kind>>,
         discretization: &str,
         series: &str,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> PyResult<Plan> {
         let options = options(discretization, series, true, false)?;
-        let inputs = cuda::Placed { device: at.0, places: places.into() };
-        let mix = |_: &_| Mixer::new(&inputs, options)?.forward(&inputs);
-        run(py, || cuda::on_stream(at.0, at.1, mix))?.into_capsule(py)
+        run(py, || Plan::record(device, Call::Mixer { options }, &inputs))
     }
 
-    /// As that of a CPU.
+    /// The gradients that are wanted, of the gradient of y, and the inputs.
     #[pyfunction]
-    fn mixer_backward<'py>(
-        py: Python<'py>,
-        at: (usize, u64),
-        places: [Place; mixer::INPUTS],
-        grad_y: Place,
+    fn mixer_backward(
+        py: Python<'_>,
+        device: usize,
+        inputs: Vec<Option<Kind>>,
         discretization: &str,
         series: &str,
-        wanted: [bool; mixer::INPUTS],
-    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        wanted: [bool; INPUTS],
+    ) -> PyResult<Plan> {
         let options = options(discretization, series, true, false)?;
-        let inputs = cuda::Placed { device: at.0, places: places.into() };
-        let grad_y = cuda::Placed { device: at.0, places: vec![grad_y] };
-        let mix = |_: &_| Mixer::new(&inputs, options)?.backward(&inputs, grad_y.input(0)?, wanted);
-        let grads = run(py, || cuda::on_stream(at.0, at.1, mix))?;
-        grads.into_iter().map(|array| array.into_capsule(py)).collect()
-    }
-
-    /// Gives memory that nothing uses back to the devices.
-    #[pyfunction]
-    fn empty_cache(py: Python<'_>) -> PyResult<()> {
-        run(py, cuda::empty_cache)
+        run(py, || Plan::record(device, Call::MixerBackward { options, wanted }, &inputs))
     }
 }
 

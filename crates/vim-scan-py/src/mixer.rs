@@ -2,7 +2,7 @@
 //! forward pass again: it keeps nothing but its inputs.
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
-use vim_kernels::burn::tensor::{DType, Device, Gradients, Tensor, TensorData};
+use vim_kernels::burn::tensor::{Device, Gradients, Tensor, TensorData};
 use vim_kernels::{DirectionWeights, Precision, Recompute, ScanOptions, mixer_inner};
 
 use crate::arrays::{Borrowed, Owned};
@@ -30,7 +30,7 @@ pub(crate) const NAMES: [&str; INPUTS] = [
     "D of the other direction",
 ];
 
-/// A call whose inputs are tensors of one device, without gradients.
+/// A call on a CPU, without gradients.
 #[derive(Clone)]
 pub(crate) struct Mixer {
     xz: Tensor<3>,
@@ -38,51 +38,51 @@ pub(crate) struct Mixer {
     options: ScanOptions,
 }
 
-/// Where a call's tensors come from, and where they go.
+/// Where a call's tensors come from.
 pub(crate) trait Place {
-    type Out;
-
     /// Input number `at`, which has `R` axes.
     fn input<const R: usize>(&self, at: usize) -> Result<Tensor<R>, Error>;
+}
 
-    fn output<const R: usize>(&self, tensor: Tensor<R>) -> Result<Self::Out, Error>;
+/// The weights of both directions.
+pub(crate) fn directions(place: &(impl Place + ?Sized)) -> Result<[DirectionWeights; 2], Error> {
+    let direction = |first: usize| -> Result<DirectionWeights, Error> {
+        Ok(DirectionWeights {
+            conv_weight: place.input(first)?,
+            conv_bias: place.input(first + 1)?,
+            x_proj: place.input(first + 2)?,
+            dt_proj: place.input(first + 3)?,
+            delta_bias: place.input(first + 4)?,
+            a_log: place.input(first + 5)?,
+            d: place.input(first + 6)?,
+        })
+    };
+    Ok([direction(1)?, direction(8)?])
 }
 
 impl Mixer {
-    pub(crate) fn new(place: &impl Place, options: ScanOptions) -> Result<Self, Error> {
-        let direction = |first: usize| -> Result<DirectionWeights, Error> {
-            Ok(DirectionWeights {
-                conv_weight: place.input(first)?,
-                conv_bias: place.input(first + 1)?,
-                x_proj: place.input(first + 2)?,
-                dt_proj: place.input(first + 3)?,
-                delta_bias: place.input(first + 4)?,
-                a_log: place.input(first + 5)?,
-                d: place.input(first + 6)?,
-            })
-        };
-        Ok(Self { xz: place.input(0)?, directions: [direction(1)?, direction(8)?], options })
+    pub(crate) fn new(inputs: &[Borrowed], options: ScanOptions) -> Result<Self, Error> {
+        Ok(Self { xz: inputs.input(0)?, directions: directions(inputs)?, options })
     }
 
     fn run(self) -> Result<Tensor<3>, Error> {
-        let precision =
-            if self.xz.dtype() == DType::BF16 { Precision::Bf16 } else { Precision::F32 };
         let [forward, backward] = self.directions;
-        Ok(mixer_inner(self.xz, forward, backward, self.options, precision, Recompute::Inputs)?)
+        let (options, recompute) = (self.options, Recompute::Inputs);
+        Ok(mixer_inner(self.xz, forward, backward, options, Precision::F32, recompute)?)
     }
 
     /// `[B, L, D]`.
-    pub(crate) fn forward<P: Place>(self, place: &P) -> Result<P::Out, Error> {
-        place.output(self.run()?)
+    pub(crate) fn forward(self) -> Result<Owned<f32>, Error> {
+        output(self.run()?)
     }
 
     /// The `wanted` gradients, from that of the result.
-    pub(crate) fn backward<P: Place>(
+    pub(crate) fn backward(
         self,
-        place: &P,
-        grad_y: Tensor<3>,
+        grad_y: &Borrowed,
         wanted: [bool; INPUTS],
-    ) -> Result<Vec<P::Out>, Error> {
+    ) -> Result<Vec<Owned<f32>>, Error> {
+        let grad_y: Tensor<3> = std::slice::from_ref(grad_y).input(0)?;
         let [of_xz, of_directions @ ..] = wanted;
         let (of_forward, of_backward) = of_directions.split_at(INPUTS / 2);
         let [forward, backward] = self.directions;
@@ -92,9 +92,9 @@ impl Mixer {
         // The gradient of y is 1 · grad_y.
         let mut grads = (y * grad_y.autodiff()).sum().backward();
         let [forward, backward] = &inputs.directions;
-        let mut all = vec![gradient(place, &inputs.xz, &mut grads)?];
-        all.extend(gradients(place, forward, &mut grads)?);
-        all.extend(gradients(place, backward, &mut grads)?);
+        let mut all = vec![gradient(&inputs.xz, &mut grads)?];
+        all.extend(gradients(forward, &mut grads)?);
+        all.extend(gradients(backward, &mut grads)?);
         Ok(all.into_iter().flatten().collect())
     }
 }
@@ -117,47 +117,43 @@ fn leaves(of: DirectionWeights, wanted: &[bool]) -> DirectionWeights {
 }
 
 /// The gradient of a leaf.
-fn gradient<P: Place, const R: usize>(
-    place: &P,
+fn gradient<const R: usize>(
     leaf: &Tensor<R>,
     grads: &mut Gradients,
-) -> Result<Option<P::Out>, Error> {
-    leaf.grad_remove(grads).map(|grad| place.output(grad)).transpose()
+) -> Result<Option<Owned<f32>>, Error> {
+    leaf.grad_remove(grads).map(output).transpose()
 }
 
 /// In the order of [`NAMES`].
-fn gradients<P: Place>(
-    place: &P,
+fn gradients(
     of: &DirectionWeights,
     grads: &mut Gradients,
-) -> Result<[Option<P::Out>; INPUTS / 2], Error> {
+) -> Result<[Option<Owned<f32>>; INPUTS / 2], Error> {
     Ok([
-        gradient(place, &of.conv_weight, grads)?,
-        gradient(place, &of.conv_bias, grads)?,
-        gradient(place, &of.x_proj, grads)?,
-        gradient(place, &of.dt_proj, grads)?,
-        gradient(place, &of.delta_bias, grads)?,
-        gradient(place, &of.a_log, grads)?,
-        gradient(place, &of.d, grads)?,
+        gradient(&of.conv_weight, grads)?,
+        gradient(&of.conv_bias, grads)?,
+        gradient(&of.x_proj, grads)?,
+        gradient(&of.dt_proj, grads)?,
+        gradient(&of.delta_bias, grads)?,
+        gradient(&of.a_log, grads)?,
+        gradient(&of.d, grads)?,
     ])
 }
 
-/// In a CPU's memory.
-impl Place for Vec<Borrowed> {
-    type Out = Owned<f32>;
+fn output<const R: usize>(tensor: Tensor<R>) -> Result<Owned<f32>, Error> {
+    let shape = tensor.dims().to_vec();
+    let values = tensor.into_data().try_into_vec();
+    let values = values.map_err(|error| PyRuntimeError::new_err(format!("{error:?}")))?;
+    Ok(Owned { values, shape })
+}
 
+/// In a CPU's memory.
+impl Place for [Borrowed] {
     fn input<const R: usize>(&self, at: usize) -> Result<Tensor<R>, Error> {
         let (name, of) = (NAMES[at], &self[at]);
         has_axes::<R>(name, &of.shape)?;
         let data = TensorData::new(of.values::<f32>()?.to_vec(), of.shape.clone());
         Ok(Tensor::from_data(data, &Device::flex()))
-    }
-
-    fn output<const R: usize>(&self, tensor: Tensor<R>) -> Result<Owned<f32>, Error> {
-        let shape = tensor.dims().to_vec();
-        let values = tensor.into_data().try_into_vec();
-        let values = values.map_err(|error| PyRuntimeError::new_err(format!("{error:?}")))?;
-        Ok(Owned { values, shape })
     }
 }
 

@@ -117,19 +117,6 @@ def test_opcheck():
                 assert set(result.values()) == {"SUCCESS"}
 
 
-def test_copies_have_the_gradients_of_what_they_copy():
-    tensors = [torch.randn(3, 4, dtype=torch.float64).t().requires_grad_(), torch.randn(2, dtype=torch.float64), torch.randn(2, 2).double()]
-    tensors[2].requires_grad_()
-    copies = vim_scan._ops._adopted([tensors[0], None, *tensors[1:]])
-    assert copies.pop(1) is None
-    assert all(torch.equal(a, b) and a.is_contiguous() for a, b in zip(copies, tensors, strict=True))
-    assert [c.requires_grad for c in copies] == [True, False, True]
-    (copies[0].square().sum() + copies[1].sum()).backward()
-    assert torch.equal(tensors[0].grad, 2 * tensors[0]) and tensors[2].grad is None
-    result = torch.library.opcheck(torch.ops.vim_scan.adopt.default, (tensors,))
-    assert set(result.values()) == {"SUCCESS"}
-
-
 def test_every_subset_of_gradients():
     full = inputs()
     y = selective_scan(**full, delta_softplus=True)

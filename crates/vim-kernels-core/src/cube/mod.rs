@@ -10,6 +10,8 @@ pub mod strides;
 pub mod sum;
 pub mod tables;
 
+use std::cell::RefCell;
+
 use burn::backend::cubecl::dtype_to_storage_type;
 use burn::tensor::{DType, Shape, Tensor};
 use burn_cubecl::kernel::into_contiguous;
@@ -38,7 +40,35 @@ pub fn primitive<const R: usize>(tensor: Tensor<R>) -> CubeTensor {
 pub fn empty(like: &CubeTensor, shape: impl Into<Shape>, dtype: DType) -> CubeTensor {
     let shape = shape.into();
     let handle = like.client.empty(shape.num_elements() * dtype.size());
-    CubeTensor::new_contiguous(like.client.clone(), like.device.clone(), shape, handle, dtype)
+    let (client, device) = (like.client.clone(), like.device.clone());
+    let tensor = CubeTensor::new_contiguous(client, device, shape, handle, dtype);
+    MADE.with_borrow_mut(|made| {
+        if let Some(made) = made {
+            made.push(tensor.clone());
+        }
+    });
+    tensor
+}
+
+thread_local! {
+    /// What [`empty`] makes on this thread, while [`made_by`] runs.
+    static MADE: RefCell<Option<Vec<CubeTensor>>> = const { RefCell::new(None) };
+}
+
+/// Runs `run`, and returns the tensors that [`empty`] made on this thread meanwhile, too: all that
+/// kernels of these crates wrote, as the buffers live no shorter than this.
+pub fn made_by<R>(run: impl FnOnce() -> R) -> (R, Vec<CubeTensor>) {
+    struct Before(Option<Vec<CubeTensor>>);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            MADE.set(self.0.take());
+        }
+    }
+    let before = Before(MADE.replace(Some(Vec::new())));
+    let result = run();
+    let made = MADE.take().unwrap_or_default();
+    drop(before);
+    (result, made)
 }
 
 /// The element type that a kernel is compiled for.

@@ -7,8 +7,14 @@ mod native;
 use burn::backend::Dispatch;
 use burn::backend::tensor::FloatTensor;
 use burn::tensor::{DType, Device, Tensor};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use burn_cubecl::{CubeBackend, tensor::CubeTensor};
 
 use vim_kernels_core::check::{check_dtypes, check_rows, expect};
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use vim_kernels_core::cube::primitive;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use vim_kernels_core::op::FusedOp;
 use vim_kernels_core::op::{Single, Tensors, fused_op, tensors};
 use vim_kernels_core::{
     Implementation, KernelError, Precision, device_name, record_run, runs_cubecl, runs_cuda,
@@ -186,6 +192,23 @@ pub fn mixer_inner(
     precision: Precision,
     recompute: Recompute,
 ) -> Result<Tensor<3>, KernelError> {
+    let spec = MixerSpec { recompute, ..checked(&xz, [&fwd, &rev], options, precision)? };
+    for operation in ["causal_conv1d", "selective_scan", OPERATION] {
+        record_run(operation, Implementation::Kernel);
+    }
+    let directions = [fwd, rev].map(DirectionWeights::into_dispatch);
+    let inputs = OfInputs { xz: xz.into_dispatch(), directions };
+    let arguments = MixerArguments::from_array(inputs.into_array());
+    Ok(Tensor::from_dispatch(Dispatch::mixer_inner(arguments, spec).y))
+}
+
+/// The call, whose backward pass computes as much again as it does by default.
+fn checked(
+    xz: &Tensor<3>,
+    directions: [&DirectionWeights; 2],
+    options: ScanOptions,
+    precision: Precision,
+) -> Result<MixerSpec, KernelError> {
     let device = xz.device();
     precision.check(&device)?;
     options.check_series(OPERATION)?;
@@ -193,10 +216,11 @@ pub fn mixer_inner(
         return Err(KernelError::NoKernel { device: device_name(&device) });
     }
     let [batch, len, width] = xz.dims();
-    let (d_inner, dt_rank) = (width / 2, fwd.dt_proj.dims()[0]);
+    let (d_inner, dt_rank) = (width / 2, directions[0].dt_proj.dims()[0]);
+    let recompute = Recompute::default();
     let spec = MixerSpec { scan: scan(options), dt_rank, precision, recompute };
-    let [_, d_state] = fwd.a_log.dims();
-    for weights in [&fwd, &rev] {
+    let [_, d_state] = directions[0].a_log.dims();
+    for weights in directions {
         weights.check(d_inner, d_state, dt_rank)?;
         check_dtypes(OPERATION, &device, &[], &weights.dtypes())?;
     }
@@ -210,14 +234,71 @@ pub fn mixer_inner(
     if runs_cubecl(&device) {
         check_size(batch, len, d_inner, d_state, spec)?;
     }
-    for operation in ["causal_conv1d", "selective_scan", OPERATION] {
-        record_run(operation, Implementation::Kernel);
-    }
-    let directions = [fwd, rev].map(DirectionWeights::into_dispatch);
-    let inputs = OfInputs { xz: xz.into_dispatch(), directions };
-    let arguments = MixerArguments::from_array(inputs.into_array());
-    Ok(Tensor::from_dispatch(Dispatch::mixer_inner(arguments, spec).y))
+    Ok(spec)
 }
+
+/// A call of [`mixer_inner`] on buffers of a GPU. For bindings, which have an autodiff of their
+/// own.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+#[derive(Clone, Debug)]
+pub struct RawMixer {
+    spec: MixerSpec,
+    inputs: [CubeTensor; INPUTS],
+}
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+impl RawMixer {
+    /// Checks the call; its tensors are on CUDA, and no autodiff follows them.
+    ///
+    /// # Errors
+    ///
+    /// As [`mixer_inner`].
+    pub fn new(
+        xz: Tensor<3>,
+        fwd: DirectionWeights,
+        rev: DirectionWeights,
+        options: ScanOptions,
+        precision: Precision,
+    ) -> Result<Self, KernelError> {
+        let spec = checked(&xz, [&fwd, &rev], options, precision)?;
+        // The backward pass is the whole of it: nothing is kept from the forward pass.
+        let spec = MixerSpec { recompute: Recompute::Nothing, ..spec };
+        let directions = [fwd, rev].map(|of| OfWeights {
+            conv_weight: primitive(of.conv_weight),
+            conv_bias: primitive(of.conv_bias),
+            x_proj: primitive(of.x_proj),
+            dt_proj: primitive(of.dt_proj),
+            delta_bias: primitive(of.delta_bias),
+            a_log: primitive(of.a_log),
+            d: primitive(of.d),
+        });
+        Ok(Self { spec, inputs: OfInputs { xz: primitive(xz), directions }.into_array() })
+    }
+
+    /// Queues the forward pass.
+    #[must_use]
+    pub fn forward(&self) -> CubeTensor {
+        self.run(false).0
+    }
+
+    /// Queues the forward pass again, and the gradients of `Σ grad_y·y`, in the order of `xz` and
+    /// of the fields of [`DirectionWeights`]; none of the weights if none of those is `wanted`.
+    #[must_use]
+    pub fn backward(&self, grad_y: CubeTensor, wanted: [bool; 15]) -> [Option<CubeTensor>; 15] {
+        let (_, saved) = self.run(true);
+        let saved = saved.expect("invariant: a forward pass that saves returns what it saved");
+        FusedOp::<CubeBackend, INPUTS, 0>::backward(self.spec, grad_y, saved, wanted)
+    }
+
+    fn run(&self, save: bool) -> (CubeTensor, Option<SavedOnGpu>) {
+        let inputs = MixerArguments::from_array(self.inputs.clone());
+        let (y, [], saved) = FusedOp::<CubeBackend, INPUTS, 0>::forward(self.spec, inputs, save);
+        (y, saved)
+    }
+}
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+type SavedOnGpu = <MixerSpec as FusedOp<CubeBackend, INPUTS, 0>>::Saved;
 
 /// The weights of a mixer, f32.
 #[derive(Clone, Debug)]

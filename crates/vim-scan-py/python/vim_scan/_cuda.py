@@ -1,8 +1,7 @@
-"""Scans on a GPU: tensors in memory that the native module hands out, and launches on the current
-stream.
+"""Scans on a GPU: in PyTorch's memory, on its current stream.
 
-PyTorch copies an input there once, transposing it on the way where its layout asks for it; results
-are there already.
+The native module finds the kernels of a call once for the shapes of its tensors, and launches them
+from then on.
 """
 
 import ctypes
@@ -15,6 +14,7 @@ from . import _native
 
 native = getattr(_native, "on_cuda", None)
 _ready = False
+_plans = {}
 
 
 def _prepare():
@@ -44,88 +44,72 @@ def _prepare():
     _ready = True
 
 
-def _at(tensor):
-    """The device and the stream that a call is queued on."""
-    _prepare()
-    if torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("vim_scan: a scan cannot be recorded in a CUDA graph of PyTorch")
-    index = tensor.device.index
-    return index, torch.cuda.current_stream(index).cuda_stream
+class _Plan:
+    """What a call launches, and the tensors that it needs beside its inputs."""
+
+    def __init__(self, name, index, kinds, how):
+        _prepare()
+        if torch.cuda.is_current_stream_capturing():
+            raise RuntimeError(
+                "vim_scan: a call of these shapes was not made yet: make one before it is recorded in a CUDA graph"
+            )
+        record = lambda: getattr(native, name)(index, kinds, *how)
+        try:
+            plan = record()
+        except MemoryError:
+            # The other library's pool may hold what is missing.
+            torch.cuda.empty_cache()
+            try:
+                plan = record()
+            except MemoryError as error:
+                raise torch.OutOfMemoryError(str(error)) from None
+        self.launch = plan.launch
+        self.scratch = plan.scratch
+        self.results = [(shape, getattr(torch, dtype)) for shape, dtype in plan.results]
 
 
-def _retried(call):
-    """Calls again with both libraries' caches emptied where memory is short."""
-    try:
-        return call()
-    except MemoryError:
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        native.empty_cache()
-    try:
-        return call()
-    except MemoryError as error:
-        raise torch.OutOfMemoryError(str(error)) from None
+def _aligned(t):
+    """What a kernel reads: contiguous, and begun where its widest loads may."""
+    return t if t.is_contiguous() and t.data_ptr() % 16 == 0 else t.clone(memory_format=torch.contiguous_format)
 
 
-def _name(dtype):
-    return str(dtype).removeprefix("torch.")
-
-
-def adopt(tensors):
-    """Contiguous copies in the native module's memory."""
-    at = _at(tensors[0])
-    with torch.cuda.device(at[0]):
-        wanted = [(list(t.shape), _name(t.dtype)) for t in tensors]
-        made = _retried(lambda: native.empty(at, wanted))
-        return [torch.from_dlpack(new).copy_(old) for new, old in zip(made, tensors)]
-
-
-def _places(tensors, held):
-    """Where the native module finds `tensors`; copies of those that are not its own are put into
-    `held`.
-    """
-    is_ours = lambda t: t.is_contiguous() and native.is_ours(t.data_ptr(), t.numel() * t.element_size())
-    others = [i for i, t in enumerate(tensors) if t is not None and not is_ours(t)]
-    tensors = list(tensors)
-    if others:
-        for i, copy in zip(others, adopt([tensors[i].detach() for i in others])):
-            tensors[i] = copy
-    held.extend(tensors)
-    return [None if t is None else (t.data_ptr(), list(t.shape), _name(t.dtype)) for t in tensors]
+def _queue(name, tensors, how):
+    """The results of a call of the native module, queued on the current stream."""
+    device = tensors[0].device
+    if torch.cuda.current_device() != device.index:
+        with torch.cuda.device(device):
+            return _queue(name, tensors, how)
+    key = (name, device.index, how, *[None if t is None else (t.shape, t.dtype) for t in tensors])
+    plan = _plans.get(key)
+    if plan is None:
+        kinds = [None if t is None else (list(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
+        plan = _plans[key] = _Plan(name, device.index, kinds, how)
+    # Alive until the kernels are queued; PyTorch gives memory to others in the stream's order.
+    inputs = [_aligned(t) for t in tensors if t is not None]
+    results = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in plan.results]
+    scratch = torch.empty(plan.scratch, dtype=torch.uint8, device=device)
+    addresses = [t.data_ptr() for t in (*inputs, *results, scratch)]
+    plan.launch(torch.cuda.current_stream().cuda_stream, addresses)
+    return results
 
 
 def forward(u, delta, A, B, C, D, z, delta_bias, discretization, series, delta_softplus, reverse, save):
-    at, held = _at(u), []
-    with torch.cuda.device(at[0]):
-        places = _places((u, delta, A, B, C, D, z, delta_bias), held)
-        call = lambda: native.forward(at, places, discretization, series, delta_softplus, reverse, save)
-        y, state, saved = _retried(call)
-        saved = u.new_empty(0, dtype=torch.float32) if saved is None else torch.from_dlpack(saved)
-        return torch.from_dlpack(y), torch.from_dlpack(state), saved
+    tensors = (u, delta, A, B, C, D, z, delta_bias)
+    results = _queue("forward", tensors, (discretization, series, delta_softplus, reverse, save))
+    return (*results,) if save else (*results, u.new_empty(0, dtype=torch.float32))
 
 
 def backward(grad_y, u, delta, A, B, C, D, z, delta_bias, saved, discretization, series, softplus, reverse, wanted):
-    at, held = _at(u), []
-    with torch.cuda.device(at[0]):
-        places = _places((u, delta, A, B, C, D, z, delta_bias), held)
-        grad, states = _places((grad_y, saved), held)
-        call = lambda: native.backward(at, places, grad, states, discretization, series, softplus, reverse, wanted)
-        return [torch.from_dlpack(grad) for grad in _retried(call)]
+    tensors = (grad_y, u, delta, A, B, C, D, z, delta_bias, saved)
+    return _queue("backward", tensors, (discretization, series, softplus, reverse, tuple(wanted)))
 
 
 def mixer(xz, weights, discretization, series):
-    at, held = _at(xz), []
-    with torch.cuda.device(at[0]):
-        places = _places((xz, *weights), held)
-        return torch.from_dlpack(_retried(lambda: native.mixer_forward(at, places, discretization, series)))
+    return _queue("mixer", (xz, *weights), (discretization, series))[0]
 
 
 def mixer_backward(grad_y, xz, weights, discretization, series, wanted):
-    at, held = _at(xz), []
-    with torch.cuda.device(at[0]):
-        grad, *places = _places((grad_y, xz, *weights), held)
-        call = lambda: native.mixer_backward(at, places, grad, discretization, series, wanted)
-        return [torch.from_dlpack(grad) for grad in _retried(call)]
+    return _queue("mixer_backward", (grad_y, xz, *weights), (discretization, series, tuple(wanted)))
 
 
 def saved_len(sizes, discretization, series):

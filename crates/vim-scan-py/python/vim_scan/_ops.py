@@ -23,7 +23,6 @@ _LIBRARY = torch.library.Library("vim_scan", "DEF")
 _LIBRARY.define(f"forward({_INPUTS}, {_HOW}, bool save) -> (Tensor, Tensor, Tensor)")
 _LIBRARY.define(f"mixer({_MIXER}) -> Tensor")
 _LIBRARY.define(f"mixer_backward(Tensor grad_y, {_MIXER}, bool[15] wanted) -> Tensor[]")
-_LIBRARY.define("adopt(Tensor[] tensors) -> Tensor[]")
 _LIBRARY.define(f"backward(Tensor grad_y, {_INPUTS}, Tensor saved, {_HOW}, bool[8] wanted) -> Tensor[]")
 
 _threads = None
@@ -155,21 +154,8 @@ _LIBRARY.impl("forward", _forward_cpu, "CPU")
 _LIBRARY.impl("backward", _backward_cpu, "CPU")
 _LIBRARY.impl("forward", _cuda.forward, "CUDA")
 _LIBRARY.impl("backward", _cuda.backward, "CUDA")
-_LIBRARY.impl("adopt", _cuda.adopt, "CUDA")
-_LIBRARY.impl("adopt", lambda tensors: [t.clone(memory_format=torch.contiguous_format) for t in tensors], "CPU")
 torch.library.register_fake("vim_scan::forward", _forward_fake, lib=_LIBRARY)
 torch.library.register_fake("vim_scan::backward", _backward_fake, lib=_LIBRARY)
-torch.library.register_fake(
-    "vim_scan::adopt",
-    lambda tensors: [torch.empty(t.shape, dtype=t.dtype, device=t.device) for t in tensors],
-    lib=_LIBRARY,
-)
-torch.library.register_autograd(
-    "vim_scan::adopt",
-    lambda ctx, grads: list(grads),
-    setup_context=lambda ctx, inputs, output: ctx.set_materialize_grads(False),
-    lib=_LIBRARY,
-)
 torch.library.register_autograd("vim_scan::forward", _gradients, setup_context=_setup, lib=_LIBRARY)
 
 
@@ -181,25 +167,15 @@ torch.library.register_autograd("vim_scan::backward", _no_second_derivative, lib
 torch.library.register_autograd("vim_scan::mixer_backward", _no_second_derivative, lib=_LIBRARY)
 
 
-def _adopted(tensors):
-    """Copies of `tensors`, or None, in the native module's memory; a list's results all ask for a
-    gradient where one of them does, and these do not.
-    """
-    copies = iter(torch.ops.vim_scan.adopt([t for t in tensors if t is not None]))
-    own = lambda t: next(copies) if t.requires_grad else next(copies).detach()
-    return [None if t is None else own(t) for t in tensors]
-
-
 def mixer(xz, weights, discretization, series):
     """[B, L, D] of Vim's mixer between its outer projections, one node: xz [B, L, 2 D]; weights as
     the operation has them, in float32. The backward pass computes the forward pass again.
     """
     kind = xz.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else xz.dtype
-    tensors = [xz.to(torch.bfloat16 if kind == "cuda" and dtype == torch.bfloat16 else torch.float32), *weights]
-    if kind == "cuda":
-        tensors = _adopted(tensors)
-    return torch.ops.vim_scan.mixer(tensors[0], tensors[1:], discretization, series).to(dtype)
+    xz = xz.to(torch.bfloat16 if kind == "cuda" and dtype == torch.bfloat16 else torch.float32)
+    weights = [t.contiguous() for t in weights]
+    return torch.ops.vim_scan.mixer(xz.contiguous(), weights, discretization, series).to(dtype)
 
 
 def _is_complex(A, B, C):
@@ -263,8 +239,8 @@ def selective_scan(
     A_in = torch.view_as_real(A.to(torch.complex128)) if is_complex else A.to(weights)
     inputs = [None if t is None else t.to(of) for t, of in ((D, weights), (z, tokens), (delta_bias, weights))]
     tensors = [u.to(tokens), delta.to(tokens), A_in, projection(B), projection(C), *inputs]
-    if kind == "cuda":
-        tensors = _adopted(tensors)
+    # Here, and so once for the forward pass and the backward pass.
+    tensors = [None if t is None else t.contiguous() for t in tensors]
     save = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
     y, state, _ = torch.ops.vim_scan.forward(*tensors, discretization, series, delta_softplus, reverse, save)
     y = y.to(dtype)
