@@ -27,7 +27,7 @@ use vim_kernels::burn::backend::StreamId;
 use vim_kernels::burn::tensor::{DType, Device, Tensor};
 use vim_kernels::raw::RawSizes;
 use vim_kernels::{Precision, RawMixer, ScanOptions};
-use vim_kernels_core::cube::{empty, made_by};
+use vim_kernels_core::cube::{self, empty};
 
 use crate::call::{Error, gathered};
 use crate::mixer::{self, Place as _};
@@ -294,7 +294,7 @@ impl Plan {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         // SAFETY: CubeCL's stream, on which nothing else is queued.
         checked("cuStreamBeginCapture", unsafe { sys::cuStreamBeginCapture_v2(stream, mode) })?;
-        let run = || made_by(|| call.run(inputs.clone()));
+        let run = || cube::recorded(|| call.run(inputs.clone()));
         let run = catch_unwind(AssertUnwindSafe(run));
         let graph = Graph::end(stream);
         let (results, made) = run.unwrap_or_else(|panic| resume_unwind(panic));

@@ -51,13 +51,14 @@ pub fn empty(like: &CubeTensor, shape: impl Into<Shape>, dtype: DType) -> CubeTe
 }
 
 thread_local! {
-    /// What [`empty`] makes on this thread, while [`made_by`] runs.
+    /// What [`empty`] makes on this thread, while [`recorded`] runs.
     static MADE: RefCell<Option<Vec<CubeTensor>>> = const { RefCell::new(None) };
 }
 
-/// Runs `run`, and returns the tensors that [`empty`] made on this thread meanwhile, too: all that
-/// kernels of these crates wrote, as the buffers live no shorter than this.
-pub fn made_by<R>(run: impl FnOnce() -> R) -> (R, Vec<CubeTensor>) {
+/// Runs `run`, whose launches are recorded, and returns the tensors that [`empty`] made on this
+/// thread meanwhile, too: with its inputs all that kernels of these crates read and write.
+pub fn recorded<R>(run: impl FnOnce() -> R) -> (R, Vec<CubeTensor>) {
+    /// What was there before, also behind a panic.
     struct Before(Option<Vec<CubeTensor>>);
     impl Drop for Before {
         fn drop(&mut self) {
@@ -69,6 +70,13 @@ pub fn made_by<R>(run: impl FnOnce() -> R) -> (R, Vec<CubeTensor>) {
     let made = MADE.take().unwrap_or_default();
     drop(before);
     (result, made)
+}
+
+/// Whether [`recorded`] runs on this thread: what is launched again and again notes nothing for the
+/// process.
+#[must_use]
+pub fn is_recorded() -> bool {
+    MADE.with_borrow(Option::is_some)
 }
 
 /// The element type that a kernel is compiled for.

@@ -5,7 +5,7 @@ Mamba uses.
 import torch
 import torch.nn.functional as F
 
-from ._ops import mixer, selective_scan
+from ._ops import mixer, scan, selective_scan
 
 
 def selective_scan_fn(
@@ -31,23 +31,9 @@ def selective_scan_fn(
     """
     if A.is_complex():
         B, C = (_paired(t) for t in (B, C))
-    out = selective_scan(
-        u.transpose(1, 2),
-        delta.transpose(1, 2),
-        A,
-        _tokens_second(B),
-        _tokens_second(C),
-        D,
-        None if z is None else z.transpose(1, 2),
-        delta_bias,
-        discretization=discretization,
-        series=series,
-        delta_softplus=delta_softplus,
-        return_last_state=return_last_state,
-    )
-    if return_last_state:
-        return out[0].transpose(1, 2), out[1]
-    return out.transpose(1, 2)
+    how = (discretization, series, delta_softplus, False)
+    y, state = scan((u, delta, A, B, C, D, z, delta_bias), how, True)
+    return (y, state) if return_last_state else y
 
 
 def _pairs(t):

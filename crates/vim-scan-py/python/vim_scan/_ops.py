@@ -167,6 +167,84 @@ torch.library.register_autograd("vim_scan::backward", _no_second_derivative, lib
 torch.library.register_autograd("vim_scan::mixer_backward", _no_second_derivative, lib=_LIBRARY)
 
 
+def _laid_out(tensors, of_tokens, of_weights, first):
+    """Real inputs as the operation has them; with `first` tokens are their last axis."""
+
+    def token(t):
+        return t if t is None else (t.transpose(1, 2) if first else t).to(of_tokens).contiguous()
+
+    def projection(t):
+        if t.dim() == 2:
+            return weight(t)
+        t = (t.movedim(-1, 1) if first else t).to(of_tokens)
+        return (t.unsqueeze(2) if t.dim() == 3 else t).contiguous()
+
+    def weight(t):
+        return t if t is None else t.to(of_weights).contiguous()
+
+    u, delta, A, B, C, D, z, delta_bias = tensors
+    tokens = (token(u), token(delta), weight(A), projection(B), projection(C))
+    return *tokens, weight(D), token(z), weight(delta_bias)
+
+
+def _laid_back(grads, dims, first):
+    """Their gradients as the inputs were, of `dims` axes; z is one of tokens, and has three."""
+    for place in (0, 1, 6, 3, 4):
+        grad = grads[place]
+        if grad is None or dims[place] == 2:
+            continue
+        if grad.dim() > dims[place]:
+            grad = grad.squeeze(2)
+        grads[place] = grad.movedim(1, -1) if first else grad
+    return grads
+
+
+class _Scan(torch.autograd.Function):
+    """All of a call as one node, for a program that is not compiled: the host needs less time than
+    for a node of each change of layout, and for those that PyTorch makes of an operation, which
+    look at its schema at every call.
+    """
+
+    @staticmethod
+    def forward(ctx, first, of_tokens, of_weights, dtype, how, *given):
+        tensors = _laid_out(given, of_tokens, of_weights, first)
+        y, state, saved = torch.ops.vim_scan.forward(*tensors, *how, True)
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(state)
+        ctx.first, ctx.how, ctx.dims = first, how, [0 if t is None else t.dim() for t in given]
+        ctx.save_for_backward(*tensors, saved)
+        y = y.to(dtype)
+        return y.transpose(1, 2) if first else y, state
+
+    @staticmethod
+    def backward(ctx, grad_y, _grad_state):
+        wanted = list(ctx.needs_input_grad[5:])
+        if grad_y is None:
+            return (None,) * 13
+        *tensors, saved = ctx.saved_tensors
+        grad_y = (grad_y.transpose(1, 2) if ctx.first else grad_y).to(tensors[0].dtype)
+        grads = iter(torch.ops.vim_scan.backward(grad_y, *tensors, saved, *ctx.how, wanted))
+        grads = [next(grads) if is_wanted else None for is_wanted in wanted]
+        return None, None, None, None, None, *_laid_back(grads, ctx.dims, ctx.first)
+
+
+class _Mixer(torch.autograd.Function):
+    """As `_Scan`."""
+
+    @staticmethod
+    def forward(ctx, discretization, series, xz, *weights):
+        ctx.how = (discretization, series)
+        ctx.save_for_backward(xz, *weights)
+        return torch.ops.vim_scan.mixer(xz, weights, discretization, series)
+
+    @staticmethod
+    def backward(ctx, grad_y):
+        xz, *weights = ctx.saved_tensors
+        wanted = list(ctx.needs_input_grad[2:])
+        grads = iter(torch.ops.vim_scan.mixer_backward(grad_y, xz, weights, *ctx.how, wanted))
+        return (None, None, *(next(grads) if is_wanted else None for is_wanted in wanted))
+
+
 def mixer(xz, weights, discretization, series):
     """[B, L, D] of Vim's mixer between its outer projections, one node: xz [B, L, 2 D]; weights as
     the operation has them, in float32. The backward pass computes the forward pass again.
@@ -174,8 +252,10 @@ def mixer(xz, weights, discretization, series):
     kind = xz.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else xz.dtype
     xz = xz.to(torch.bfloat16 if kind == "cuda" and dtype == torch.bfloat16 else torch.float32)
-    weights = [t.contiguous() for t in weights]
-    return torch.ops.vim_scan.mixer(xz.contiguous(), weights, discretization, series).to(dtype)
+    xz, *weights = (t.contiguous() for t in (xz, *weights))
+    if torch.compiler.is_compiling():
+        return torch.ops.vim_scan.mixer(xz, weights, discretization, series).to(dtype)
+    return _Mixer.apply(discretization, series, xz, *weights).to(dtype)
 
 
 def _is_complex(A, B, C):
@@ -217,38 +297,52 @@ def selective_scan(
 
     Raises ValueError for what does not fit, TypeError for a type, RuntimeError in a child of fork.
     """
+    how = (discretization, series, delta_softplus, reverse)
+    y, state = scan((u, delta, A, B, C, D, z, delta_bias), how, False)
+    return (y, state) if return_last_state else y
+
+
+def scan(tensors, how, first):
+    """y and the last state of `selective_scan`; with `first` channels come before tokens, in y,
+    too.
+    """
+    u, delta, A, B, C, D, z, delta_bias = tensors
     kind = u.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else u.dtype
     if not u.is_floating_point():
         raise TypeError(f"u is {u.dtype}: float32, float64, bfloat16 or float16")
-    is_complex = _is_complex(A, B, C)
-    if kind == "cuda" and (is_complex or dtype == torch.float64):
+    if _is_complex(A, B, C):
+        if kind == "cuda":
+            raise TypeError("on a GPU A is real, and activations are float32, bfloat16 or float16")
+        return _complex_scan(tensors, how, first, dtype)
+    if kind == "cuda" and dtype == torch.float64:
         raise TypeError("on a GPU A is real, and activations are float32, bfloat16 or float16")
-    weights = torch.float64 if is_complex or dtype == torch.float64 else torch.float32
-    tokens = torch.bfloat16 if kind == "cuda" and dtype == torch.bfloat16 else weights
-
-    def projection(t):
-        # B and C: of one group, or constant.
-        varies = t.dim() > A.dim()
-        if is_complex:
-            t = torch.view_as_real(t.to(torch.complex128))
-        else:
-            t = t.to(tokens if varies else weights)
-        return t.unsqueeze(2) if varies and t.dim() == A.dim() + is_complex + 1 else t
-
-    A_in = torch.view_as_real(A.to(torch.complex128)) if is_complex else A.to(weights)
-    inputs = [None if t is None else t.to(of) for t, of in ((D, weights), (z, tokens), (delta_bias, weights))]
-    tensors = [u.to(tokens), delta.to(tokens), A_in, projection(B), projection(C), *inputs]
-    # Here, and so once for the forward pass and the backward pass.
-    tensors = [None if t is None else t.contiguous() for t in tensors]
+    of_weights = torch.float64 if dtype == torch.float64 else torch.float32
+    of_tokens = torch.bfloat16 if kind == "cuda" and dtype == torch.bfloat16 else of_weights
     save = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
-    y, state, _ = torch.ops.vim_scan.forward(*tensors, discretization, series, delta_softplus, reverse, save)
+    if save and not torch.compiler.is_compiling():
+        return _Scan.apply(first, of_tokens, of_weights, dtype, how, *tensors)
+    laid_out = _laid_out(tensors, of_tokens, of_weights, first)
+    y, state, _ = torch.ops.vim_scan.forward(*laid_out, *how, save)
     y = y.to(dtype)
-    if not return_last_state:
-        return y
-    state = state.detach()
-    if is_complex:
-        state = torch.view_as_complex(state)
-    if dtype != torch.float64:
-        state = state.to(torch.complex64 if is_complex else torch.float32)
-    return y, state
+    return y.transpose(1, 2) if first else y, state.detach()
+
+
+def _complex_scan(tensors, how, first, dtype):
+    """Of a complex A: pairs of numbers, in float64."""
+    u, delta, A, B, C, D, z, delta_bias = tensors
+
+    def token(t):
+        return t if t is None else (t.transpose(1, 2) if first else t).double().contiguous()
+
+    def pairs(t):
+        t = t.movedim(-1, 1) if first and t.dim() > 2 else t
+        t = torch.view_as_real(t.to(torch.complex128))
+        return (t.unsqueeze(2) if t.dim() == 4 else t).contiguous()
+
+    D, delta_bias = (t if t is None else t.double() for t in (D, delta_bias))
+    tensors = token(u), token(delta), pairs(A), pairs(B), pairs(C), D, token(z), delta_bias
+    save = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    y, state, _ = torch.ops.vim_scan.forward(*tensors, *how, save)
+    y, state = y.to(dtype), torch.view_as_complex(state.detach())
+    return y.transpose(1, 2) if first else y, state if dtype == torch.float64 else state.to(torch.complex64)

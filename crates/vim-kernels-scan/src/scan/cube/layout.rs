@@ -10,7 +10,7 @@ use super::coords::SizesLaunch;
 use crate::discretization::Form;
 use crate::scan::watch::is_watched;
 use crate::scan::{ScanArguments, ScanSpec};
-use vim_kernels_core::cube::{has_planes, has_ptx};
+use vim_kernels_core::cube::{has_planes, has_ptx, is_recorded};
 
 /// Tokens that are loaded together. A one-way method saves the state before every such chunk, and
 /// its backward pass holds the states of one.
@@ -354,7 +354,7 @@ impl Layout {
             segmented: segment < len,
             save: false,
             leaves_state: false,
-            watches: !backward && is_watched(spec),
+            watches: !backward && is_watched(spec) && !is_recorded(),
             split: arguments.u.dtype != DType::F32,
             copy_width: if copies { width } else { 0 },
             ptx: has_ptx(&arguments.u),
