@@ -1,9 +1,9 @@
 //! Calls on a GPU: kernels in PyTorch's memory, on PyTorch's streams.
 //!
-//! CubeCL compiles the kernels and chooses their sizes. For a call of new shapes it does so once, on
-//! a stream that records instead of running, with buffers that are given back at once; [`Plan`] is
-//! what was recorded, with the addresses left open. From then on the driver launches it. No memory
-//! and no thread of CubeCL takes part in a call.
+//! CubeCL compiles the kernels and chooses their sizes. For a call of new shapes it does so once,
+//! on a stream that records instead of running, with buffers that are given back at once; [`Plan`]
+//! is what was recorded, with the addresses left open. From then on the driver launches it. No
+//! memory and no thread of CubeCL takes part in a call.
 
 #![expect(unsafe_code, reason = "functions of the driver, and launches by them")]
 
@@ -63,7 +63,8 @@ impl Call {
         let missing = || Error::from(PyTypeError::new_err("vim_scan: an input is missing"));
         match self {
             Self::Forward { options, save } => {
-                let out = gathered(options, inputs.into_iter().map(Ok::<_, Error>))?.forward(save)?;
+                let out =
+                    gathered(options, inputs.into_iter().map(Ok::<_, Error>))?.forward(save)?;
                 Ok([Some(out.y), Some(out.last_state), out.saved].into_iter().flatten().collect())
             }
             Self::Backward { options, wanted } => {
@@ -128,15 +129,16 @@ fn known(device: usize) -> Result<Known, Error> {
         let like = one.try_into_primitive::<CubeBackend>();
         let like = like.map_err(|_| failed("not a CUDA device".into()))?;
         let one = empty(&like, [1], DType::F32);
-        let stream = DeviceHandle::<Server>::new(like.client.service_id().device)
-            .submit_blocking(move |server| {
+        let stream = DeviceHandle::<Server>::new(like.client.service_id().device).submit_blocking(
+            move |server| {
                 // The stream is there from its first use on.
                 let id = StreamId::current();
                 server.get_resource(one.handle.clone().binding(), id).map_err(text)?;
                 let streams = server.write_streams();
                 let stream = streams.try_stream_mut(&id).ok_or("no stream has this id")?;
                 Ok::<_, String>(stream.sys as usize)
-            });
+            },
+        );
         let stream = stream.map_err(text).flatten().map_err(failed)?;
         Ok::<_, Error>(Known { like, stream })
     })?;
@@ -249,14 +251,25 @@ impl Plan {
                 let parameters = pointers.as_mut_ptr();
                 let shared = launch.shared_memory;
                 sys::cuLaunchKernel(
-                    function, x, y, z, u, v, w, shared, stream, parameters, null_mut(),
+                    function,
+                    x,
+                    y,
+                    z,
+                    u,
+                    v,
+                    w,
+                    shared,
+                    stream,
+                    parameters,
+                    null_mut(),
                 )
             };
             checked("cuLaunchKernel", status)?;
         }
         for &(from, to, bytes) in &self.copies {
             // SAFETY: both are within tensors of this call.
-            let status = unsafe { sys::cuMemcpyDtoDAsync_v2(addresses[to], at(from), bytes, stream) };
+            let status =
+                unsafe { sys::cuMemcpyDtoDAsync_v2(addresses[to], at(from), bytes, stream) };
             checked("cuMemcpyDtoDAsync", status)?;
         }
         Ok(())
@@ -265,7 +278,11 @@ impl Plan {
 
 impl Plan {
     /// Records the call of `inputs` on a device; nothing of it runs.
-    pub(crate) fn record(device: usize, call: Call, inputs: &[Option<Kind>]) -> Result<Self, Error> {
+    pub(crate) fn record(
+        device: usize,
+        call: Call,
+        inputs: &[Option<Kind>],
+    ) -> Result<Self, Error> {
         let Known { like, stream } = known(device)?;
         let served = DeviceHandle::<Server>::new(like.client.service_id().device);
         let record = || {
@@ -287,7 +304,8 @@ impl Plan {
         call: Call,
         inputs: &[Option<Kind>],
     ) -> Result<Self, Error> {
-        let make = |(shape, dtype): &Kind| Ok::<_, Error>(empty(like, shape.clone(), dtype_of(dtype)?));
+        let make =
+            |(shape, dtype): &Kind| Ok::<_, Error>(empty(like, shape.clone(), dtype_of(dtype)?));
         let inputs = inputs.iter().map(|kind| kind.as_ref().map(make).transpose());
         let inputs: Vec<Option<CubeTensor>> = inputs.collect::<Result<_, _>>()?;
         // Relaxed: kernels are compiled and memory is reserved meanwhile.
@@ -459,9 +477,8 @@ impl Layout {
         let results: Vec<(Buffer, usize)> = results.collect::<Result<_, Error>>()?;
         for of in made {
             let mut buffer = Buffer::new(of, None)?;
-            let whole = |(of, _): &&(Buffer, usize)| {
-                (of.first, of.bytes) == (buffer.first, buffer.bytes)
-            };
+            let whole =
+                |(of, _): &&(Buffer, usize)| (of.first, of.bytes) == (buffer.first, buffer.bytes);
             buffer.tensor = results.iter().find(whole).map(|(_, tensor)| *tensor);
             all.push(buffer);
         }
@@ -511,7 +528,8 @@ impl Layout {
                 *parameter = Parameter::Address(place);
             }
         }
-        let copies = copies.into_iter().filter_map(|(from, to, bytes)| Some((place(from)?, to, bytes)));
+        let copies =
+            copies.into_iter().filter_map(|(from, to, bytes)| Some((place(from)?, to, bytes)));
         let name = |of: &CubeTensor| if of.dtype == DType::BF16 { "bfloat16" } else { "float32" };
         let kind = |of: &CubeTensor| (of.meta.shape().to_vec(), name(of).to_owned());
         Ok(Plan {
