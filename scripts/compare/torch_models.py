@@ -12,7 +12,7 @@ reference (`selective_scan_ref`, `selective_scan_torch`). For each model a line:
 difference of the logits and of the gradients of all weights, divided by the largest number; whether
 two runs of ours have the same bits; and seconds of a forward and backward pass, the shorter of two.
 
-Needs torch, timm, einops and vim_scan.
+Needs torch, timm, einops, vim_scan, and for VMamba fvcore.
 """
 
 import argparse

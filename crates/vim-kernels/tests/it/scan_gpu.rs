@@ -11,6 +11,7 @@ use vim_kernels::{
     Discretization, Implementation, KernelChoice, ScanOptions, Series, largest_argument,
     largest_polynomial_argument, selective_scan,
 };
+use vim_kernels_core::cube::recorded;
 use vim_verify::scan::inputs;
 
 use crate::support::{
@@ -210,6 +211,11 @@ fn the_largest_argument_of_a_polynomial_is_noted() {
             delta[0] = 1e30;
             let zoh = run(Discretization::Zoh, &delta, KernelChoice::Kernel);
             assert_eq!(zoh, 1024.0 * longest, "{device:?}");
+            // Nor is one whose launches are recorded; every buffer of its kernels is told.
+            let (y, made) = recorded(|| scan(method, &delta, KernelChoice::Kernel).unwrap().y);
+            assert!(made.iter().any(|of| of.meta.shape().to_vec() == y.dims()), "{device:?}");
+            let largest = largest_polynomial_argument(&device).unwrap().into_scalar::<f32>();
+            assert_eq!(largest, 1024.0 * longest, "{device:?}");
             delta[0] = 0.5;
             longest *= 4.0;
             let bound = run(method, &vec![longest; len * d_inner], KernelChoice::Reference);

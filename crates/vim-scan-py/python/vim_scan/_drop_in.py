@@ -201,8 +201,8 @@ def bimamba_inner(
 
     xz is [B, 2 D, L]; each branch is (conv1d_weight, conv1d_bias, x_proj_weight, delta_proj_weight,
     A, D, delta_bias). All up to the projection is one node, which keeps its inputs alone and reads
-    log(-A): where A is not negative, the result is NaN. Of float64, and where an A is complex, it
-    is the operations that make it up.
+    log(-A): where A is not negative, the result is NaN. Of float64, where an A is complex, and on a
+    GPU before Ampere, it is the operations that make it up.
     """
 
     def branch(weights, reverse):
@@ -219,7 +219,9 @@ def bimamba_inner(
         conv = conv.reshape(A.shape[0], 1, -1)
         return [t.float() for t in (conv, conv_bias, x_proj.t(), dt_proj.t(), delta_bias, torch.log(-A), D)]
 
-    if xz.dtype == torch.float64 or forward[4].is_complex() or backward[4].is_complex():
+    # Its products are of tensor cores.
+    is_old = xz.is_cuda and torch.cuda.get_device_capability(xz.device) < (8, 0)
+    if is_old or xz.dtype == torch.float64 or forward[4].is_complex() or backward[4].is_complex():
         y = branch(forward, False) + branch(backward, True)
     else:
         y = mixer(xz.transpose(1, 2), weights_of(*forward) + weights_of(*backward), discretization, series)
