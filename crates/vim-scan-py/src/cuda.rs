@@ -25,7 +25,7 @@ use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use vim_kernels::burn::backend::StreamId;
 use vim_kernels::burn::tensor::{DType, Device, Tensor};
-use vim_kernels::raw::RawSizes;
+use vim_kernels::raw::{RawSizes, channels_last};
 use vim_kernels::{Precision, RawMixer, ScanOptions};
 use vim_kernels_core::cube::{self, empty};
 
@@ -53,6 +53,8 @@ pub(crate) enum Call {
     Backward { options: ScanOptions, wanted: [bool; 8] },
     /// Of the mixer's inputs.
     Mixer { options: ScanOptions },
+    /// Of tensors that have channels first.
+    Turned,
     /// Of the gradient of y, and the inputs.
     MixerBackward { options: ScanOptions, wanted: [bool; mixer::INPUTS] },
 }
@@ -79,6 +81,7 @@ impl Call {
                 });
                 Ok(shaped.collect())
             }
+            Self::Turned => Ok(inputs.iter().flatten().map(channels_last).collect()),
             Self::Mixer { options } => Ok(vec![mixer_of(&inputs, options)?.forward()]),
             Self::MixerBackward { options, wanted } => {
                 let grad_y = inputs.remove(0).ok_or_else(missing)?;

@@ -186,6 +186,16 @@ mod on_cuda {
         run(py, || Plan::record(device, Call::Backward { options, wanted }, &inputs))
     }
 
+    /// The tensors, `[B, C…, L]`, with channels last, `[B, L, C…]`.
+    #[pyfunction]
+    fn turned(py: Python<'_>, device: usize, inputs: Vec<Option<Kind>>) -> PyResult<Plan> {
+        run(py, || Plan::record(device, Call::Turned, &inputs))
+    }
+
+    /// The most images of a tensor that is turned.
+    #[pymodule_export]
+    const MOST_TURNED: usize = vim_kernels::raw::MOST_TURNED;
+
     /// y of Vim's mixer.
     #[pyfunction]
     fn mixer(

@@ -103,14 +103,13 @@ impl BiasedConv {
         }
     }
 
-    /// `[B, H, W, K]` to `[B, H, W, N]`, f32.
+    /// `[B, H, W, K]` to `[B, H, W, N]`, of the activations' type of `precision`.
     pub(crate) fn forward(
         &self,
         x: Tensor<4>,
         precision: Precision,
     ) -> Result<Tensor<4>, KernelError> {
-        let y = convolved(x, self.weight.val(), Some(self.bias.val()), precision)?;
-        Ok(y.cast(FloatDType::F32))
+        convolved(x, self.weight.val(), Some(self.bias.val()), precision)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::activation::{log_sigmoid, relu};
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use vim_kernels::{KernelError, Precision, read_while};
 use vim_model::{Draw, Scope};
 
@@ -91,7 +91,8 @@ impl RpnHead {
             logits.push(self.objectness.forward(x.clone(), precision)?.reshape([batch, count]));
             deltas.push(self.deltas.forward(x, precision)?.reshape([batch, count, 4]));
         }
-        Ok(AnchorScores { logits: Tensor::cat(logits, 1), deltas: Tensor::cat(deltas, 1) })
+        let logits = Tensor::cat(logits, 1).cast(FloatDType::F32);
+        Ok(AnchorScores { logits, deltas: Tensor::cat(deltas, 1).cast(FloatDType::F32) })
     }
 }
 

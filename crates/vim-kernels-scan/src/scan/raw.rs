@@ -7,6 +7,8 @@ use burn::tensor::DType;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use burn_cubecl::{CubeBackend, tensor::CubeTensor};
 
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+pub use super::cube::{MOST_TURNED, channels_last};
 use super::native::{ScanInputs, Sizes, backward, forward, saved_len};
 use super::shapes::ScanShapes;
 use super::{ScanOptions, ScanSpec};

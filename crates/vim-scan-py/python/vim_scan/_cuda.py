@@ -93,6 +93,15 @@ def _queue(name, tensors, how):
     return results
 
 
+def turned(tensors):
+    """Contiguous [B, L, ...] of contiguous [B, ..., L]; no autograd follows them."""
+    _prepare()
+    small = all(t.dtype in (torch.float32, torch.bfloat16) and t.shape[0] <= native.MOST_TURNED for t in tensors)
+    if not tensors or not small:
+        return [t.movedim(-1, 1).contiguous() for t in tensors]
+    return _queue("turned", tensors, ())
+
+
 def forward(u, delta, A, B, C, D, z, delta_bias, discretization, series, delta_softplus, reverse, save):
     tensors = (u, delta, A, B, C, D, z, delta_bias)
     results = _queue("forward", tensors, (discretization, series, delta_softplus, reverse, save))

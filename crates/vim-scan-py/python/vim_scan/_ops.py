@@ -167,24 +167,36 @@ torch.library.register_autograd("vim_scan::backward", _no_second_derivative, lib
 torch.library.register_autograd("vim_scan::mixer_backward", _no_second_derivative, lib=_LIBRARY)
 
 
+def _channels_last(tensors):
+    """[B, ..., L] as contiguous [B, L, ...], of those that are there; without autograd, on a GPU, by
+    a kernel for all of them that is faster than PyTorch's copies.
+    """
+    moved = [None if t is None else t.movedim(-1, 1) for t in tensors]
+    places = [i for i, t in enumerate(moved) if t is not None and not t.is_contiguous()]
+    if places and tensors[places[0]].is_cuda and not torch.compiler.is_compiling():
+        places = [i for i in places if tensors[i].is_contiguous()]
+        for i, made in zip(places, _cuda.turned([tensors[i] for i in places])):
+            moved[i] = made
+    return [None if t is None else t.contiguous() for t in moved]
+
+
 def _laid_out(tensors, of_tokens, of_weights, first):
     """Real inputs as the operation has them; with `first` tokens are their last axis."""
 
-    def token(t):
-        return t if t is None else (t.transpose(1, 2) if first else t).to(of_tokens).contiguous()
-
-    def projection(t):
-        if t.dim() == 2:
-            return weight(t)
-        t = (t.movedim(-1, 1) if first else t).to(of_tokens)
-        return (t.unsqueeze(2) if t.dim() == 3 else t).contiguous()
-
-    def weight(t):
-        return t if t is None else t.to(of_weights).contiguous()
+    def to(t, dtype):
+        return t if t is None else t.to(dtype)
 
     u, delta, A, B, C, D, z, delta_bias = tensors
-    tokens = (token(u), token(delta), weight(A), projection(B), projection(C))
-    return *tokens, weight(D), token(z), weight(delta_bias)
+    varies = [True, True, B.dim() > 2, C.dim() > 2, True]
+    tokens = [to(t, of_tokens if v else of_weights) for t, v in zip((u, delta, B, C, z), varies)]
+    if first:
+        last = iter(_channels_last([t for t, v in zip(tokens, varies) if v]))
+        tokens = [next(last) if v else t for t, v in zip(tokens, varies)]
+    u, delta, B, C, z = tokens
+    B, C = (t.unsqueeze(2) if t.dim() == 3 else t for t in (B, C))
+    weights = [to(t, of_weights) for t in (A, D, delta_bias)]
+    tensors = (u, delta, weights[0], B, C, weights[1], z, weights[2])
+    return [None if t is None else t.contiguous() for t in tensors]
 
 
 def _laid_back(grads, dims, first):
@@ -222,7 +234,9 @@ class _Scan(torch.autograd.Function):
         if grad_y is None:
             return (None,) * 13
         *tensors, saved = ctx.saved_tensors
-        grad_y = (grad_y.transpose(1, 2) if ctx.first else grad_y).to(tensors[0].dtype)
+        grad_y = grad_y.to(tensors[0].dtype)
+        if ctx.first:
+            (grad_y,) = _channels_last([grad_y])
         grads = iter(torch.ops.vim_scan.backward(grad_y, *tensors, saved, *ctx.how, wanted))
         grads = [next(grads) if is_wanted else None for is_wanted in wanted]
         return None, None, None, None, None, *_laid_back(grads, ctx.dims, ctx.first)

@@ -12,6 +12,7 @@ mod layout;
 mod reading;
 mod segments;
 mod sums;
+mod turned;
 mod two_way;
 
 use burn::backend::ops::FloatTensorOps;
@@ -30,6 +31,7 @@ pub(crate) use layout::chunk as tokens_between_states;
 use layout::{CHUNK, Layout, MAX_STATE_VECTOR, Pass, ScanPlan, Shape};
 use segments::{carried_states, segment_ends, segment_outflows};
 use sums::{PartialSumsLaunch, add_partial_sums};
+pub use turned::{MOST_TURNED, channels_last};
 use two_way::save_flows;
 use vim_kernels_core::cube::halves::add_halves;
 use vim_kernels_core::cube::strides::in_rows;
