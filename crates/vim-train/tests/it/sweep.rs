@@ -377,6 +377,7 @@ fn the_studies_that_come_along_can_be_planned() {
     for (file, runs) in [
         ("shapes", 12),
         ("segment_shapes", 12),
+        ("collapse", 36),
         ("detect_shapes", 12),
         ("cifar100", 30),
         ("imagenet", 30),
