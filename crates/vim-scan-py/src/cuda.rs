@@ -153,17 +153,19 @@ fn text(error: impl std::fmt::Debug) -> String {
     format!("{error:?}")
 }
 
-/// What a device says of a failure: `MemoryError` where memory was short.
+/// What a device says of a failure, without where: `MemoryError` where memory was short.
 fn failed(problem: String) -> Error {
+    let lines = problem.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines =
+        lines.take_while(|line| !["Backtrace", "Asked at"].iter().any(|of| line.starts_with(of)));
+    let said = lines.collect::<Vec<_>>().join("; ");
     // As CubeCL and the driver say it. Of several failures the one of memory counts.
     let of_memory = ["out of device memory", "out_of_memory", "out of memory"];
-    let says_so = |line: &&str| of_memory.iter().any(|of| line.to_ascii_lowercase().contains(of));
-    let line = problem.lines().find(says_so);
-    let is_memory = line.is_some();
-    let line = line.or_else(|| problem.lines().next()).unwrap_or_default();
-    let problem = format!("vim_scan: {}", line.trim());
+    let lower = problem.to_ascii_lowercase();
+    let is_memory = of_memory.iter().any(|of| lower.contains(of));
+    let said = format!("vim_scan: {said}");
     let error =
-        if is_memory { PyMemoryError::new_err(problem) } else { PyRuntimeError::new_err(problem) };
+        if is_memory { PyMemoryError::new_err(said) } else { PyRuntimeError::new_err(said) };
     error.into()
 }
 
@@ -184,7 +186,7 @@ fn dtype_of(name: &str) -> Result<DType, Error> {
 /// begin. The tensors are the inputs that are there, the results, and one for all that lives within
 /// the call.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Begin {
     tensor: usize,
     offset: u64,
 }
@@ -192,7 +194,7 @@ struct Place {
 /// A parameter of a kernel.
 #[derive(Debug)]
 enum Parameter {
-    Address(Place),
+    Address(Begin),
     Bytes(Box<[u8]>),
 }
 
@@ -210,7 +212,7 @@ struct Launch {
 pub(crate) struct Plan {
     launches: Vec<Launch>,
     /// Results that were part of a larger buffer: from where, into which tensor, how many bytes.
-    copies: Vec<(Place, usize, usize)>,
+    copies: Vec<(Begin, usize, usize)>,
     /// The results.
     #[pyo3(get)]
     results: Vec<Kind>,
@@ -218,19 +220,36 @@ pub(crate) struct Plan {
     #[pyo3(get)]
     scratch: u64,
     tensors: usize,
+    /// The context that the kernels are loaded in: the device's own, which PyTorch uses, too.
+    context: usize,
 }
 
 #[pymethods]
 impl Plan {
-    /// Queues the call on a stream of the current device, which PyTorch names by its address, with
-    /// tensors at these addresses.
-    fn launch(&self, stream: u64, addresses: Vec<u64>) -> PyResult<()> {
+    /// Queues the call on a stream of the device, which PyTorch names by its address, with tensors
+    /// at these addresses.
+    fn launch(&self, py: Python<'_>, stream: u64, addresses: Vec<u64>) -> PyResult<()> {
         if addresses.len() != self.tensors {
             let error = format!("vim_scan: {} tensors, not {}", self.tensors, addresses.len());
             return Err(PyRuntimeError::new_err(error));
         }
+        // A queue that is full makes the driver wait.
+        Ok(py.detach(|| self.queue(stream, &addresses))?)
+    }
+}
+
+impl Plan {
+    fn queue(&self, stream: u64, addresses: &[u64]) -> Result<(), Error> {
+        let mut context = null_mut();
+        // SAFETY: a thread may have none, as one of autograd before its first own operation.
+        checked("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&mut context) })?;
+        if context as usize != self.context {
+            let context = self.context as sys::CUcontext;
+            // SAFETY: a device's own context, which nobody destroys.
+            checked("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(context) })?;
+        }
         let stream = stream as sys::CUstream;
-        let at = |place: Place| addresses[place.tensor] + place.offset;
+        let at = |place: Begin| addresses[place.tensor] + place.offset;
         let mut values: Vec<u64> = Vec::new();
         let mut pointers: Vec<*mut c_void> = Vec::new();
         for launch in &self.launches {
@@ -247,12 +266,12 @@ impl Plan {
             }));
             let ([x, y, z], [u, v, w]) = (launch.grid, launch.block);
             let function = launch.function as sys::CUfunction;
+            let shared = launch.shared_memory;
             // SAFETY: a function of a module that CubeCL keeps, with the parameters that it was
             // recorded with but for addresses, which are of tensors as large as those; the driver
             // reads the parameters within the call.
             let status = unsafe {
                 let parameters = pointers.as_mut_ptr();
-                let shared = launch.shared_memory;
                 sys::cuLaunchKernel(
                     function,
                     x,
@@ -277,9 +296,7 @@ impl Plan {
         }
         Ok(())
     }
-}
 
-impl Plan {
     /// Records the call of `inputs` on a device; nothing of it runs.
     pub(crate) fn record(
         device: usize,
@@ -289,24 +306,35 @@ impl Plan {
         let Known { like, stream } = known(device)?;
         let served = DeviceHandle::<Server>::new(like.client.service_id().device);
         let record = || {
-            RECORDING.executes(|| {
-                let plan = Self::recorded(&like, stream as sys::CUstream, call, inputs);
-                let given_back = like.client.memory_cleanup();
-                let plan = plan?;
-                given_back.map_err(text).map_err(failed)?;
-                Ok(plan)
-            })
+            let run = || Self::recorded(&like, stream, call, inputs);
+            // Memory of its own for each buffer, which goes back to the device.
+            let run = || like.client.memory_dedicated_allocation((), |()| run());
+            let plan = catch_unwind(AssertUnwindSafe(run));
+            let given_back = like.client.memory_cleanup();
+            let plan = plan.unwrap_or_else(|panic| resume_unwind(panic))?;
+            given_back.map_err(text).map_err(failed)?;
+            Ok(plan)
         };
         // On the thread that serves the device, where the context is current.
-        served.exclusive(record).map_err(text).map_err(failed)?
+        let once =
+            || served.exclusive(|| RECORDING.executes(record)).map_err(text).map_err(failed)?;
+        match once() {
+            // What is compiled, or reclaimed, for the first time may disturb what is recorded.
+            Err(Error::Python(_)) => once(),
+            done => done,
+        }
     }
 
     fn recorded(
         like: &CubeTensor,
-        stream: sys::CUstream,
+        stream: usize,
         call: Call,
         inputs: &[Option<Kind>],
     ) -> Result<Self, Error> {
+        let stream = stream as sys::CUstream;
+        let mut context = null_mut();
+        // SAFETY: this thread's.
+        checked("cuCtxGetCurrent", unsafe { sys::cuCtxGetCurrent(&mut context) })?;
         let make =
             |(shape, dtype): &Kind| Ok::<_, Error>(empty(like, shape.clone(), dtype_of(dtype)?));
         let inputs = inputs.iter().map(|kind| kind.as_ref().map(make).transpose());
@@ -327,7 +355,7 @@ impl Plan {
         like.client.check(handles).map_err(text).map_err(failed)?;
         let launches = graph?.launches()?;
         let inputs: Vec<CubeTensor> = inputs.into_iter().flatten().collect();
-        Layout::new(&inputs, &results, &made)?.plan(launches, &results)
+        Layout::new(&inputs, &results, &made)?.plan(launches, &results, context as usize)
     }
 }
 
@@ -443,8 +471,9 @@ impl Buffer {
     fn new(of: &CubeTensor, tensor: Option<usize>) -> Result<Self, Error> {
         let resource = of.client.get_resource::<Server>(of.handle.clone());
         let resource = resource.map_err(text).map_err(failed)?;
-        let resource = resource.resource();
-        Ok(Self { first: resource.ptr, bytes: resource.size, tensor, used: None, offset: 0 })
+        // A part of a buffer ends where its shape says: its resource is all that is behind it.
+        let bytes = (of.meta.shape().num_elements() * of.dtype.size()) as u64;
+        Ok(Self { first: resource.resource().ptr, bytes, tensor, used: None, offset: 0 })
     }
 
     fn end(&self) -> u64 {
@@ -494,7 +523,12 @@ impl Layout {
     }
 
     /// The launches with places for addresses.
-    fn plan(mut self, mut launches: Vec<Launch>, results: &[CubeTensor]) -> Result<Plan, Error> {
+    fn plan(
+        mut self,
+        mut launches: Vec<Launch>,
+        results: &[CubeTensor],
+        context: usize,
+    ) -> Result<Plan, Error> {
         let address = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));
         for (at, launch) in launches.iter().enumerate() {
             for parameter in &launch.parameters {
@@ -523,7 +557,7 @@ impl Layout {
         let place = |address: u64| {
             let of = &self.all[self.holds(address)?];
             let offset = of.offset + (address - of.first);
-            Some(Place { tensor: of.tensor.unwrap_or(tensors - 1), offset })
+            Some(Begin { tensor: of.tensor.unwrap_or(tensors - 1), offset })
         };
         for parameter in launches.iter_mut().flat_map(|launch| &mut launch.parameters) {
             let Parameter::Bytes(bytes) = &*parameter else { continue };
@@ -541,6 +575,7 @@ impl Layout {
             results: results.iter().map(kind).collect(),
             scratch,
             tensors,
+            context,
         })
     }
 

@@ -1,6 +1,7 @@
 //! The native module of `vim_scan`: the selective scan on the memory of PyTorch's tensors.
 //!
-//! Inputs come and results go by DLPack, without copies. The interpreter is free meanwhile. Every
+//! On a CPU inputs come and results go by DLPack, without copies; on a GPU PyTorch's tensors are
+//! read and written where they are. The interpreter is free meanwhile. Every
 //! error is an exception: what a caller got wrong is a `ValueError` or a `TypeError`, a panic is a
 //! `RuntimeError`.
 

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from vim_scan import selective_scan, selective_scan_fn
 
 import reference
-from test_vim_scan import NAMES, gradients, inputs, mixer_weights, near
+from test_vim_scan import NAMES, gradients, inputs, mixer_weights, near, the_layouts_agree
 
 
 def on_gpu(dtype=torch.float32, **sizes):
@@ -180,6 +180,8 @@ def test_what_a_gpu_cannot_is_refused():
         selective_scan(**{n: of.double() for n, of in t.items()})
     with pytest.raises(ValueError, match="`delta` has shape"):
         selective_scan(**{**t, "delta": t["delta"][:, 1:]})
+    with pytest.raises(ValueError, match="several devices: cpu, cuda:0"):
+        selective_scan(**{**t, "A": t["A"].cpu()})
     expected = selective_scan(**t)
     other = {n: of.detach() for n, of in on_gpu(length=7).items()}
     with pytest.raises(RuntimeError, match="was not made yet"), torch.cuda.graph(torch.cuda.CUDAGraph()):
@@ -204,6 +206,45 @@ def test_a_graph_of_pytorch_replays_calls():
     graph.replay()
     torch.cuda.synchronize()
     assert not torch.equal(recorded[0], expected[0]) and same(recorded, bits(t))
+
+
+def test_channels_first_have_the_bits_of_channels_last():
+    the_layouts_agree(lambda t: t.cuda())
+
+
+def test_a_thread_that_did_nothing_on_the_gpu_yet():
+    t = {n: of.detach() for n, of in on_gpu(length=33, channels=16).items()}
+    expected, got = selective_scan(**t), []
+    torch.cuda.synchronize()
+
+    def work():
+        with torch.no_grad():
+            got.append(selective_scan(**t))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    torch.cuda.synchronize()
+    assert torch.equal(got[0], expected)
+
+
+def test_subsets_of_the_mixer_s_gradients():
+    generator = torch.Generator().manual_seed(5)
+    weights = [t.detach().cuda().float() for way in range(2) for t in mixer_weights(generator, 32, 8, 6, torch.float64)]
+    xz = torch.randn(2, 64, 33, generator=generator).cuda()
+    out = torch.eye(32, device="cuda")
+
+    def grads(mask):
+        leaves = [t.clone().requires_grad_(bool(mask >> i & 1)) for i, t in enumerate((xz, *weights))]
+        y = vim_scan.bimamba_inner(leaves[0], leaves[1:8], leaves[8:], out)
+        wanted = [t for t in leaves if t.requires_grad]
+        return iter(torch.autograd.grad(y.square().mean(), wanted))
+
+    full = list(grads((1 << 15) - 1))
+    for mask in [1 << i for i in range(15)] + [0b110, 0x7FFE, 0b101010101010101]:
+        some = grads(mask)
+        for i, expected in enumerate(full):
+            assert not mask >> i & 1 or torch.equal(next(some), expected), (mask, i)
 
 
 def test_views_that_begin_anywhere():

@@ -115,6 +115,8 @@ def test_opcheck():
                     t = {n: None if of is None else of.detach() for n, of in t.items()}
                 result = torch.library.opcheck(torch.ops.vim_scan.forward.default, (*t.values(), "poly", "exact", True, False, save))
                 assert set(result.values()) == {"SUCCESS"}
+    tensors = [torch.randn(2, 3, 5), torch.randn(2, 3, 4, 5)]
+    assert set(torch.library.opcheck(torch.ops.vim_scan.turned.default, (tensors,)).values()) == {"SUCCESS"}
 
 
 def test_every_subset_of_gradients():
@@ -229,9 +231,55 @@ def test_compile_export_checkpoint_and_autocast():
 
 def test_a_second_derivative_is_refused():
     t = inputs()
-    (grad,) = torch.autograd.grad(selective_scan(**t).square().sum(), t["u"], create_graph=True)
+    first = {n: of if of.dim() == 1 or n == "A" else of.detach().transpose(1, 2).requires_grad_() for n, of in t.items()}
+    for call, of in ((selective_scan, t), (selective_scan_fn, first)):
+        y = call(**of, delta_softplus=True)
+        with pytest.raises(RuntimeError, match="no second derivative"):
+            torch.autograd.grad(y.square().sum(), of["u"], create_graph=True)
+    # As the operation itself refuses it.
+    prepared = {n: of.detach().unsqueeze(2) if n in "BC" else of for n, of in t.items()}
+    y, _, _ = torch.ops.vim_scan.forward(*prepared.values(), "zoh", "exact", True, False, True)
+    (grad,) = torch.autograd.grad(y.square().sum(), t["u"], create_graph=True)
     with pytest.raises(RuntimeError, match="no second derivative"):
         grad.sum().backward()
+
+
+SIZES_OF_LAYOUTS = [
+    {},
+    {"groups": 3, "states": 17},
+    {"batch": 1, "length": 1, "channels": 1, "states": 1},
+    {"constant": ("B",), "absent": ("z", "D")},
+    {"constant": ("C",), "absent": ("delta_bias",)},
+]
+
+
+def the_layouts_agree(place):
+    """Channels first have the bits of channels last, in y and in all gradients; y may be changed in
+    place. `place` moves a tensor.
+    """
+    for sizes in SIZES_OF_LAYOUTS:
+        last = {n: None if t is None else place(t.detach()).requires_grad_() for n, t in inputs(**sizes).items()}
+        move = lambda n, t: t if t.dim() == 1 or n == "A" or n in sizes.get("constant", ()) else t.movedim(1, -1)
+        for contiguous in (True, False):
+            first = {n: None if t is None else move(n, t.detach()) for n, t in last.items()}
+            first = {n: None if t is None else t.contiguous() if contiguous else t for n, t in first.items()}
+            first = {n: None if t is None else t.detach().requires_grad_() for n, t in first.items()}
+            y = selective_scan_fn(**first, delta_softplus=True)
+            expected = selective_scan(**last, delta_softplus=True)
+            assert torch.equal(y.transpose(1, 2), expected)
+            grad = torch.linspace(-1, 1, y.numel(), device=y.device).view(expected.shape)
+            there = [n for n, t in last.items() if t is not None]
+            expected = torch.autograd.grad(expected, [last[n] for n in there], grad)
+            for turned in (grad.transpose(1, 2), grad.transpose(1, 2).contiguous()):
+                got = torch.autograd.grad(y, [first[n] for n in there], turned, retain_graph=True)
+                for name, one, other in zip(there, got, expected, strict=True):
+                    assert one.shape == first[name].shape and torch.equal(one, move(name, other)), name
+            y += 1
+            y.sum().backward()
+
+
+def test_channels_first_have_the_bits_of_channels_last():
+    the_layouts_agree(lambda t: t)
 
 
 def test_mistakes_are_exceptions():

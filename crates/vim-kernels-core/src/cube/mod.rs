@@ -56,7 +56,8 @@ thread_local! {
 }
 
 /// Runs `run`, whose launches are recorded, and returns the tensors that [`empty`] made on this
-/// thread meanwhile, too: with its inputs all that kernels of these crates read and write.
+/// thread meanwhile, too: with its inputs all that kernels of these crates read and write, unless
+/// they call operations of Burn, which a copy of an input that is not [`dense`] is.
 pub fn recorded<R>(run: impl FnOnce() -> R) -> (R, Vec<CubeTensor>) {
     /// What was there before, also behind a panic.
     struct Before(Option<Vec<CubeTensor>>);

@@ -47,13 +47,17 @@ def _prepare():
 class _Plan:
     """What a call launches, and the tensors that it needs beside its inputs."""
 
-    def __init__(self, name, index, kinds, how):
+    def __init__(self, name, tensors, how):
         _prepare()
+        devices = {t.device for t in tensors if t is not None}
+        if len(devices) > 1:
+            raise ValueError(f"vim_scan: tensors on several devices: {', '.join(sorted(map(str, devices)))}")
         if torch.cuda.is_current_stream_capturing():
             raise RuntimeError(
                 "vim_scan: a call of these shapes was not made yet: make one before it is recorded in a CUDA graph"
             )
-        record = lambda: getattr(native, name)(index, kinds, *how)
+        kinds = [None if t is None else (list(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
+        record = lambda: getattr(native, name)(tensors[0].device.index, kinds, *how)
         try:
             plan = record()
         except MemoryError:
@@ -79,11 +83,10 @@ def _queue(name, tensors, how):
     if torch.cuda.current_device() != device.index:
         with torch.cuda.device(device):
             return _queue(name, tensors, how)
-    key = (name, device.index, how, *[None if t is None else (t.shape, t.dtype) for t in tensors])
+    key = (name, how, *[None if t is None else (t.device, t.shape, t.dtype) for t in tensors])
     plan = _plans.get(key)
     if plan is None:
-        kinds = [None if t is None else (list(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
-        plan = _plans[key] = _Plan(name, device.index, kinds, how)
+        plan = _plans[key] = _Plan(name, tensors, how)
     # Alive until the kernels are queued; PyTorch gives memory to others in the stream's order.
     inputs = [_aligned(t) for t in tensors if t is not None]
     results = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in plan.results]
@@ -94,12 +97,12 @@ def _queue(name, tensors, how):
 
 
 def turned(tensors):
-    """Contiguous [B, L, ...] of contiguous [B, ..., L]; no autograd follows them."""
+    """[B, L, ...] of [B, ..., L], contiguous; no autograd follows it."""
     _prepare()
-    small = all(t.dtype in (torch.float32, torch.bfloat16) and t.shape[0] <= native.MOST_TURNED for t in tensors)
-    if not tensors or not small:
-        return [t.movedim(-1, 1).contiguous() for t in tensors]
-    return _queue("turned", tensors, ())
+    kinds = (torch.float32, torch.bfloat16)
+    if all(t.is_contiguous() and t.dtype in kinds and t.shape[0] <= native.MOST_TURNED for t in tensors):
+        return _queue("turned", tensors, ())
+    return [t.movedim(-1, 1).contiguous() for t in tensors]
 
 
 def forward(u, delta, A, B, C, D, z, delta_bias, discretization, series, delta_softplus, reverse, save):

@@ -21,6 +21,7 @@ _MIXER = "Tensor xz, Tensor[] weights, str discretization, str series"
 
 _LIBRARY = torch.library.Library("vim_scan", "DEF")
 _LIBRARY.define(f"forward({_INPUTS}, {_HOW}, bool save) -> (Tensor, Tensor, Tensor)")
+_LIBRARY.define("turned(Tensor[] tensors) -> Tensor[]")
 _LIBRARY.define(f"mixer({_MIXER}) -> Tensor")
 _LIBRARY.define(f"mixer_backward(Tensor grad_y, {_MIXER}, bool[15] wanted) -> Tensor[]")
 _LIBRARY.define(f"backward(Tensor grad_y, {_INPUTS}, Tensor saved, {_HOW}, bool[8] wanted) -> Tensor[]")
@@ -150,6 +151,11 @@ torch.library.register_fake(
 )
 torch.library.register_autograd("vim_scan::mixer", _mixer_gradients, setup_context=_mixer_setup, lib=_LIBRARY)
 
+_turned = lambda tensors: [t.movedim(-1, 1).contiguous() for t in tensors]
+_LIBRARY.impl("turned", _turned, "CPU")
+_LIBRARY.impl("turned", _cuda.turned, "CUDA")
+torch.library.register_fake("vim_scan::turned", _turned, lib=_LIBRARY)
+
 _LIBRARY.impl("forward", _forward_cpu, "CPU")
 _LIBRARY.impl("backward", _backward_cpu, "CPU")
 _LIBRARY.impl("forward", _cuda.forward, "CUDA")
@@ -174,8 +180,7 @@ def _channels_last(tensors):
     moved = [None if t is None else t.movedim(-1, 1) for t in tensors]
     places = [i for i, t in enumerate(moved) if t is not None and not t.is_contiguous()]
     if places and tensors[places[0]].is_cuda and not torch.compiler.is_compiling():
-        places = [i for i in places if tensors[i].is_contiguous()]
-        for i, made in zip(places, _cuda.turned([tensors[i] for i in places])):
+        for i, made in zip(places, torch.ops.vim_scan.turned([tensors[i] for i in places])):
             moved[i] = made
     return [None if t is None else t.contiguous() for t in moved]
 
@@ -211,6 +216,12 @@ def _laid_back(grads, dims, first):
     return grads
 
 
+def _once():
+    """Refuses a gradient of a gradient, of which what was saved knows nothing."""
+    if torch.is_grad_enabled():
+        raise RuntimeError("vim_scan: a scan has no second derivative: leave out create_graph")
+
+
 class _Scan(torch.autograd.Function):
     """All of a call as one node, for a program that is not compiled: the host needs less time than
     for a node of each change of layout, and for those that PyTorch makes of an operation, which
@@ -226,10 +237,12 @@ class _Scan(torch.autograd.Function):
         ctx.first, ctx.how, ctx.dims = first, how, [0 if t is None else t.dim() for t in given]
         ctx.save_for_backward(*tensors, saved)
         y = y.to(dtype)
-        return y.transpose(1, 2) if first else y, state
+        # In place: a view could not be changed in place by who called.
+        return y.transpose_(1, 2) if first else y, state
 
     @staticmethod
     def backward(ctx, grad_y, _grad_state):
+        _once()
         wanted = list(ctx.needs_input_grad[5:])
         if grad_y is None:
             return (None,) * 13
@@ -253,6 +266,7 @@ class _Mixer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_y):
+        _once()
         xz, *weights = ctx.saved_tensors
         wanted = list(ctx.needs_input_grad[2:])
         grads = iter(torch.ops.vim_scan.mixer_backward(grad_y, xz, weights, *ctx.how, wanted))
