@@ -7,6 +7,9 @@
 
 #![expect(unsafe_code, reason = "functions of the driver, and launches by them")]
 
+mod graph;
+mod layout;
+
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -31,15 +34,14 @@ use vim_kernels_core::cube::{self, empty};
 
 use crate::call::{Error, gathered};
 use crate::mixer::{self, Place as _};
+use graph::Graph;
+use layout::Layout;
 
 /// CubeCL's server on a CUDA device.
 type Server = <CudaRuntime as Runtime>::Server;
 
 /// The stream that records.
 const RECORDING: StreamId = StreamId { value: 1 };
-
-/// Bytes at which buffers begin.
-const ALIGNMENT: u64 = 512;
 
 /// A tensor's shape, and its type as PyTorch names it.
 pub(crate) type Kind = (Vec<usize>, String);
@@ -357,274 +359,6 @@ impl Plan {
         let inputs: Vec<CubeTensor> = inputs.into_iter().flatten().collect();
         Layout::new(&inputs, &results, &made)?.plan(launches, &results, context as usize)
     }
-}
-
-/// A recorded graph.
-struct Graph(sys::CUgraph);
-
-impl Drop for Graph {
-    fn drop(&mut self) {
-        // SAFETY: made by `end`, and destroyed here alone.
-        unsafe { sys::cuGraphDestroy(self.0) };
-    }
-}
-
-impl Graph {
-    fn end(stream: sys::CUstream) -> Result<Self, Error> {
-        let mut graph = null_mut();
-        // SAFETY: the capture was begun on this stream.
-        checked("cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(stream, &mut graph) })?;
-        Ok(Self(graph))
-    }
-
-    /// Its nodes, each behind the one that it depends on.
-    fn nodes(&self) -> Result<Vec<sys::CUgraphNode>, Error> {
-        let mut count = 0;
-        // SAFETY: without room for nodes their number is asked for.
-        let status = unsafe { sys::cuGraphGetNodes(self.0, null_mut(), &mut count) };
-        checked("cuGraphGetNodes", status)?;
-        let mut nodes = vec![null_mut(); count];
-        if count == 0 {
-            return Ok(nodes);
-        }
-        // SAFETY: room for as many.
-        let status = unsafe { sys::cuGraphGetNodes(self.0, nodes.as_mut_ptr(), &mut count) };
-        checked("cuGraphGetNodes", status)?;
-        let mut behind = HashMap::new();
-        for &node in &nodes {
-            let (mut before, mut count) = ([null_mut(); 1], 1);
-            // SAFETY: room for one, as `count` says; what is left over is set to null.
-            let status = unsafe {
-                let before = before.as_mut_ptr();
-                sys::cuGraphNodeGetDependencies_v2(node, before, null_mut(), &mut count)
-            };
-            checked("cuGraphNodeGetDependencies", status)?;
-            behind.insert(before[0] as usize, node);
-        }
-        let next = |node: &sys::CUgraphNode| behind.get(&(*node as usize)).copied();
-        let chain: Vec<_> = std::iter::successors(next(&null_mut()), next).collect();
-        if chain.len() != nodes.len() {
-            return Err(failed("the kernels of a call do not follow one another".into()));
-        }
-        Ok(chain)
-    }
-
-    /// The launches in their order, all parameters as bytes.
-    fn launches(&self) -> Result<Vec<Launch>, Error> {
-        self.nodes()?.into_iter().map(launch_of).collect()
-    }
-}
-
-fn launch_of(node: sys::CUgraphNode) -> Result<Launch, Error> {
-    let mut kind = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY;
-    // SAFETY: a node of a graph that is there.
-    checked("cuGraphNodeGetType", unsafe { sys::cuGraphNodeGetType(node, &mut kind) })?;
-    if kind != sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL {
-        return Err(failed(format!("a call has something else than kernels: {kind:?}")));
-    }
-    // SAFETY: null pointers and zeros are values of all its fields.
-    let mut of: sys::CUDA_KERNEL_NODE_PARAMS = unsafe { std::mem::zeroed() };
-    let status = unsafe { sys::cuGraphKernelNodeGetParams_v2(node, &mut of) };
-    checked("cuGraphKernelNodeGetParams", status)?;
-    if of.func.is_null() || of.kernelParams.is_null() {
-        return Err(failed("the driver does not tell a kernel's parameters".into()));
-    }
-    let mut parameters = Vec::new();
-    loop {
-        let (mut offset, mut size) = (0, 0);
-        let at = parameters.len();
-        // SAFETY: a function that was launched.
-        let status = unsafe { sys::cuFuncGetParamInfo(of.func, at, &mut offset, &mut size) };
-        if status == sys::CUresult::CUDA_ERROR_INVALID_VALUE {
-            break;
-        }
-        checked("cuFuncGetParamInfo", status)?;
-        // SAFETY: the node holds `size` bytes of its parameter number `at`.
-        let bytes = unsafe {
-            let first = (*of.kernelParams.add(at)).cast::<u8>();
-            std::slice::from_raw_parts(first, size)
-        };
-        parameters.push(Parameter::Bytes(bytes.into()));
-    }
-    Ok(Launch {
-        function: of.func as usize,
-        grid: [of.gridDimX, of.gridDimY, of.gridDimZ],
-        block: [of.blockDimX, of.blockDimY, of.blockDimZ],
-        shared_memory: of.sharedMemBytes,
-        parameters,
-    })
-}
-
-/// A buffer of the recording.
-struct Buffer {
-    first: u64,
-    bytes: u64,
-    /// Which tensor of a launch it is; none of those that live within the call.
-    tensor: Option<usize>,
-    /// The first and the last launch that has it as a parameter.
-    used: Option<(usize, usize)>,
-    /// Of one that lives within the call: where.
-    offset: u64,
-}
-
-impl Buffer {
-    fn new(of: &CubeTensor, tensor: Option<usize>) -> Result<Self, Error> {
-        let resource = of.client.get_resource::<Server>(of.handle.clone());
-        let resource = resource.map_err(text).map_err(failed)?;
-        // A part of a buffer ends where its shape says: its resource is all that is behind it.
-        let bytes = (of.meta.shape().num_elements() * of.dtype.size()) as u64;
-        Ok(Self { first: resource.resource().ptr, bytes, tensor, used: None, offset: 0 })
-    }
-
-    fn end(&self) -> u64 {
-        self.first + self.bytes
-    }
-
-    fn is_used_with(&self, other: &Self) -> bool {
-        match (self.used, other.used) {
-            (Some((a, b)), Some((c, d))) => a <= d && c <= b,
-            _ => false,
-        }
-    }
-}
-
-/// The buffers of a recording.
-struct Layout {
-    all: Vec<Buffer>,
-    /// The results: where they lie, and which tensor of a launch they are.
-    results: Vec<(Buffer, usize)>,
-    inputs: usize,
-}
-
-impl Layout {
-    fn new(
-        inputs: &[CubeTensor],
-        results: &[CubeTensor],
-        made: &[CubeTensor],
-    ) -> Result<Self, Error> {
-        let of_inputs = inputs.iter().enumerate().map(|(i, of)| Buffer::new(of, Some(i)));
-        let mut all: Vec<Buffer> = of_inputs.collect::<Result<_, _>>()?;
-        let results = results.iter().enumerate();
-        let results = results.map(|(i, of)| Ok((Buffer::new(of, None)?, inputs.len() + i)));
-        let results: Vec<(Buffer, usize)> = results.collect::<Result<_, Error>>()?;
-        for of in made {
-            let mut buffer = Buffer::new(of, None)?;
-            let whole =
-                |(of, _): &&(Buffer, usize)| (of.first, of.bytes) == (buffer.first, buffer.bytes);
-            buffer.tensor = results.iter().find(whole).map(|(_, tensor)| *tensor);
-            all.push(buffer);
-        }
-        Ok(Self { all, results, inputs: inputs.len() })
-    }
-
-    /// The buffer that `address` is in.
-    fn holds(&self, address: u64) -> Option<usize> {
-        self.all.iter().position(|of| (of.first..of.end()).contains(&address))
-    }
-
-    /// The launches with places for addresses.
-    fn plan(
-        mut self,
-        mut launches: Vec<Launch>,
-        results: &[CubeTensor],
-        context: usize,
-    ) -> Result<Plan, Error> {
-        let address = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));
-        for (at, launch) in launches.iter().enumerate() {
-            for parameter in &launch.parameters {
-                let Parameter::Bytes(bytes) = parameter else { continue };
-                let Some(address) = address(bytes) else { continue };
-                if let Some(found) = self.holds(address) {
-                    self.use_at(found, at);
-                } else if is_of_a_device(address) {
-                    return Err(failed("a kernel of a call reads memory that is not its".into()));
-                }
-            }
-        }
-        let mut copies = Vec::new();
-        for i in 0..self.results.len() {
-            let (first, tensor) = (self.results[i].0.first, self.results[i].1);
-            let Some(found) = self.holds(first) else {
-                return Err(failed("a result that no kernel writes".into()));
-            };
-            if self.all[found].tensor != Some(tensor) {
-                self.use_at(found, launches.len());
-                copies.push((first, tensor, self.results[i].0.bytes as usize));
-            }
-        }
-        let scratch = self.place();
-        let tensors = self.inputs + self.results.len() + 1;
-        let place = |address: u64| {
-            let of = &self.all[self.holds(address)?];
-            let offset = of.offset + (address - of.first);
-            Some(Begin { tensor: of.tensor.unwrap_or(tensors - 1), offset })
-        };
-        for parameter in launches.iter_mut().flat_map(|launch| &mut launch.parameters) {
-            let Parameter::Bytes(bytes) = &*parameter else { continue };
-            if let Some(place) = address(bytes).and_then(place) {
-                *parameter = Parameter::Address(place);
-            }
-        }
-        let copies =
-            copies.into_iter().filter_map(|(from, to, bytes)| Some((place(from)?, to, bytes)));
-        let name = |of: &CubeTensor| if of.dtype == DType::BF16 { "bfloat16" } else { "float32" };
-        let kind = |of: &CubeTensor| (of.meta.shape().to_vec(), name(of).to_owned());
-        Ok(Plan {
-            copies: copies.collect(),
-            launches,
-            results: results.iter().map(kind).collect(),
-            scratch,
-            tensors,
-            context,
-        })
-    }
-
-    fn use_at(&mut self, buffer: usize, launch: usize) {
-        let used = &mut self.all[buffer].used;
-        *used = Some(used.map_or((launch, launch), |(first, _)| (first, launch)));
-    }
-
-    /// Places what lives within the call, the largest first, so that no two lie over one another
-    /// while both are used; returns how many bytes that takes.
-    fn place(&mut self) -> u64 {
-        let inner = |of: &Buffer| of.tensor.is_none() && of.used.is_some();
-        let mut order: Vec<usize> = (0..self.all.len()).filter(|&i| inner(&self.all[i])).collect();
-        order.sort_by_key(|&i| std::cmp::Reverse(self.all[i].bytes));
-        let mut placed: Vec<usize> = Vec::new();
-        let mut end = 0;
-        for i in order {
-            let mut taken: Vec<(u64, u64)> = placed
-                .iter()
-                .map(|&other| &self.all[other])
-                .filter(|other| other.is_used_with(&self.all[i]))
-                .map(|other| (other.offset, other.offset + other.bytes))
-                .collect();
-            taken.sort_unstable();
-            let bytes = self.all[i].bytes;
-            let mut offset = 0;
-            for (first, last) in taken {
-                if offset + bytes <= first {
-                    break;
-                }
-                offset = offset.max(last.next_multiple_of(ALIGNMENT));
-            }
-            self.all[i].offset = offset;
-            end = end.max(offset + bytes);
-            placed.push(i);
-        }
-        end
-    }
-}
-
-/// Whether the driver knows the address.
-fn is_of_a_device(address: u64) -> bool {
-    let mut kind = 0_u32;
-    let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-    // SAFETY: room for what the attribute is; the address is not read.
-    let status = unsafe {
-        sys::cuPointerGetAttribute(std::ptr::from_mut(&mut kind).cast(), attribute, address)
-    };
-    status == sys::CUresult::CUDA_SUCCESS
 }
 
 /// Numbers that a forward pass saves.
