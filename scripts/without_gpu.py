@@ -6,6 +6,7 @@
     scripts/without_gpu.py BINARY --methods zoh,foh --precisions bf16 --wheels DIR --out DIR
     cargo build --release -p vim-kernels --example heads --features cuda
     scripts/without_gpu.py --heads target/release/examples/heads     the operations of segmentation's heads alone
+    scripts/without_gpu.py --vim-scan SITE       what vim_scan records and launches, of a wheel with CUDA unpacked there
     scripts/without_gpu.py --compare OLD NEW     what differs between the PTX of two folders that --out left
     scripts/without_gpu.py --self-test           the comparison, of files that it writes
 
@@ -184,6 +185,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary", type=pathlib.Path, nargs="?")
     parser.add_argument("--heads", type=pathlib.Path, metavar="EXAMPLE")
+    parser.add_argument("--vim-scan", type=pathlib.Path, metavar="SITE")
     parser.add_argument("--methods", default=METHODS)
     parser.add_argument("--precisions", default="bf16,f32")
     parser.add_argument("--config", default=HERE.parent / "configs/vim_tiny_imagenet.toml")
@@ -197,8 +199,8 @@ def main():
         return self_test()
     if arguments.compare:
         sys.exit(1 if compare(*arguments.compare) else 0)
-    if not arguments.binary and not arguments.heads:
-        parser.error("give BINARY, --heads EXAMPLE, or both")
+    if not arguments.binary and not arguments.heads and not arguments.vim_scan:
+        parser.error("give BINARY, --heads EXAMPLE or --vim-scan SITE")
     with tempfile.TemporaryDirectory() as temporary:
         out = arguments.out or pathlib.Path(temporary)
         out.mkdir(parents=True, exist_ok=True)
@@ -220,6 +222,12 @@ def measure(arguments, out, wheels_folder):
         seen.update(zip(missing, made))
         return [seen[digest] for digest in new]
 
+    if arguments.vim_scan:
+        command = [sys.executable, HERE.parent / "crates/vim-scan-py/tests/record_calls.py"]
+        more = {"PYTHONPATH": arguments.vim_scan.resolve(), "STAND_IN_CALLS": out / "calls"}
+        printed, _, ptx = run(command, out / "vim-scan", stand_in, wheels_folder, more=more)
+        assembled(ptx)
+        print(printed, end="")
     if arguments.binary:
         steps(arguments, out, stand_in, wheels_folder, assembled)
     if arguments.heads:

@@ -7,6 +7,7 @@
 //   STAND_IN_LOG=FILE  at the end of the process: how many kernels and launches there were
 //   STAND_IN_GIB=N     its device memory (16)
 //   STAND_IN_US=T      a launch keeps the device busy for T microseconds, a copy as long as 25 GB/s take (none, 0)
+//   STAND_IN_CALLS=FILE  every launch that is not recorded, with the parameters that are addresses, and every copy on the device
 //
 // It has the functions that CubeCL 0.11 calls, and no others. It must not be found as libcuda.so.1: NVRTC would ask it for more.
 #define _GNU_SOURCE
@@ -18,7 +19,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { SUCCESS = 0, OUT_OF_MEMORY = 2, NOT_READY = 600, NOT_SUPPORTED = 801 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_READY = 600, NOT_SUPPORTED = 801 };
 typedef struct { double done; } Event;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -58,6 +59,13 @@ static void report(void) {
   if (!file) return;
   fprintf(file, "{\"kernels\": %lu, \"launches\": %lu, \"recorded\": %lu}\n", kernels, launches, recorded);
   fclose(file);
+}
+
+static FILE *calls(void) {
+  static FILE *file;
+  const char *path = getenv("STAND_IN_CALLS");
+  if (!file && path) file = fopen(path, "w");
+  return file;
 }
 
 int cuInit(unsigned flags) {
@@ -151,7 +159,10 @@ int cuMemAllocHost_v2(void **at, size_t bytes) { return reserve(at, bytes); }
 int cuMemFreeHost(void *at) { return SUCCESS; }
 int cuMemcpyHtoDAsync_v2(void *to, const void *from, size_t bytes, void *stream) { return keep_busy(2 + bytes / 25e3), SUCCESS; }
 int cuMemcpyDtoHAsync_v2(void *to, void *from, size_t bytes, void *stream) { return memset(to, 0, bytes), SUCCESS; }
-int cuMemcpyDtoDAsync_v2(void *to, void *from, size_t bytes, void *stream) { return SUCCESS; }
+int cuMemcpyDtoDAsync_v2(void *to, void *from, size_t bytes, void *stream) {
+  if (calls()) fprintf(calls(), "copy %p %p %zu\n", to, from, bytes), fflush(calls());
+  return SUCCESS;
+}
 int cuMemcpy2DAsync_v2(const void *copy, void *stream) { return SUCCESS; }
 int cuMemsetD8Async(void *at, unsigned char value, size_t bytes, void *stream) { return SUCCESS; }
 
@@ -160,7 +171,7 @@ int cuModuleLoadData(void **module, const char *ptx) {
   pthread_mutex_lock(&lock);
   unsigned long number = ++kernels;
   pthread_mutex_unlock(&lock);
-  *module = &lock;
+  *module = strdup(ptx);
   if (!folder) return SUCCESS;
   char path[4096];
   snprintf(path, sizeof path, "%s/%04lu.ptx", folder, number);
@@ -170,26 +181,88 @@ int cuModuleLoadData(void **module, const char *ptx) {
   return fclose(file), SUCCESS;
 }
 
-int cuModuleUnload(void *module) { return SUCCESS; }
-int cuModuleGetFunction(void **function, void *module, const char *name) { return *function = &launches, SUCCESS; }
-int cuFuncSetAttribute(void *function, int attribute, int value) { return SUCCESS; }
+int cuModuleUnload(void *module) { return free(module), SUCCESS; }
 
-int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned width, unsigned height, unsigned depth,
-                   unsigned shared, void *stream, void **arguments, void **extra) {
+// A kernel by the sizes of its parameters, as the entry of its PTX has them; what is no PTX has none.
+enum { MOST_PARAMETERS = 64 };
+typedef struct { int count; size_t sizes[MOST_PARAMETERS]; char name[256]; } Kernel;
+
+int cuModuleGetFunction(Kernel **function, const char *module, const char *name) {
+  Kernel *kernel = calloc(1, sizeof(Kernel));
+  char entry[300];
+  snprintf(entry, sizeof entry, ".entry %.255s(", name);
+  snprintf(kernel->name, sizeof kernel->name, "%s", name);
+  const char *at = strstr(module, entry), *end = at ? strchr(at + strlen(entry), ')') : NULL;
+  while (end && kernel->count < MOST_PARAMETERS && (at = strstr(at + 1, ".param")) && at < end) {
+    const char *next = strchr(at, ','), *size;
+    if (!next || next > end) next = end;
+    size = memchr(at, '[', next - at);
+    kernel->sizes[kernel->count++] = size ? (size_t)atoi(size + 1) : memmem(at, next - at, ".u64", 4) ? 8 : 4;
+  }
+  return *function = kernel, SUCCESS;
+}
+int cuFuncSetAttribute(Kernel *kernel, int attribute, int value) { return SUCCESS; }
+int cuFuncGetParamInfo(Kernel *kernel, size_t at, size_t *offset, size_t *size) {
+  return at < kernel->count ? (*offset = 0, *size = kernel->sizes[at], SUCCESS) : INVALID_VALUE;
+}
+
+// A graph is a list of launches, one stream's.
+typedef struct Node { struct Node *before; Kernel *kernel; unsigned grid[3], block[3], shared; void *parameters[MOST_PARAMETERS]; } Node;
+static Node *last;
+
+int cuLaunchKernel(Kernel *kernel, unsigned x, unsigned y, unsigned z, unsigned width, unsigned height, unsigned depth,
+                   unsigned shared, void *stream, void **parameters, void **extra) {
   __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
-  if (recording) return ++recorded, SUCCESS;
+  if (recording) {
+    Node *node = calloc(1, sizeof(Node));
+    *node = (Node){last, kernel, {x, y, z}, {width, height, depth}, shared, {NULL}};
+    for (int i = 0; i < kernel->count; i++)
+      memcpy(node->parameters[i] = malloc(kernel->sizes[i]), parameters[i], kernel->sizes[i]);
+    return last = node, ++recorded, SUCCESS;
+  }
+  if (calls()) {
+    fprintf(calls(), "launch %s", kernel->name);
+    for (int i = 0; i < kernel->count; i++)
+      if (kernel->sizes[i] == 8) fprintf(calls(), " %llx", *(unsigned long long *)parameters[i]);
+    fprintf(calls(), "\n"), fflush(calls());
+  }
   return keep_busy(launch_us), SUCCESS;
 }
 
-// A graph is the number of its launches.
-int cuStreamBeginCapture_v2(void *stream, int mode) { return recording = 1, recorded = 0, SUCCESS; }
-int cuStreamEndCapture(void *stream, void **graph) { return recording = 0, *graph = (void *)(uintptr_t)recorded, SUCCESS; }
-int cuGraphGetNodes(void *graph, void **nodes, size_t *count) { return *count = 0, SUCCESS; }
-int cuGraphInstantiateWithFlags(void **run, void *graph, unsigned long long flags) { return *run = graph, SUCCESS; }
+int cuStreamBeginCapture_v2(void *stream, int mode) { return recording = 1, recorded = 0, last = NULL, SUCCESS; }
+typedef struct { unsigned long launches; Node *last; } Graph;
+int cuStreamEndCapture(void *stream, Graph **graph) {
+  *graph = malloc(sizeof(Graph));
+  **graph = (Graph){recorded, last};
+  return recording = 0, SUCCESS;
+}
+int cuGraphGetNodes(Graph *graph, Node **nodes, size_t *count) {
+  if (!nodes) return *count = graph->launches, SUCCESS;
+  // The last one first: who wants an order asks what depends on what.
+  Node *node = graph->last;
+  for (size_t i = 0; i < *count && node; i++, node = node->before) nodes[i] = node;
+  return SUCCESS;
+}
+int cuGraphNodeGetDependencies_v2(Node *node, Node **before, void *data, size_t *count) {
+  if (before && *count) *before = node->before;
+  return *count = node->before != NULL, SUCCESS;
+}
+int cuGraphNodeGetType(Node *node, int *type) { return *type = 0, SUCCESS; }
+typedef struct { Kernel *kernel; unsigned grid[3], block[3], shared; void **parameters, *others[3]; } NodeParams;
+int cuGraphKernelNodeGetParams_v2(Node *node, NodeParams *of) {
+  *of = (NodeParams){node->kernel, {0}, {0}, node->shared, node->parameters, {NULL}};
+  memcpy(of->grid, node->grid, sizeof of->grid);
+  return memcpy(of->block, node->block, sizeof of->block), SUCCESS;
+}
+// What is as large as an address is one.
+int cuPointerGetAttribute(unsigned *value, int attribute, unsigned long long at) {
+  return at >> 32 ? (*value = 2, SUCCESS) : INVALID_VALUE;
+}
+int cuGraphInstantiateWithFlags(void **run, Graph *graph, unsigned long long flags) { return *run = (void *)graph->launches, SUCCESS; }
 int cuGraphUpload(void *run, void *stream) { return SUCCESS; }
 int cuGraphLaunch(void *run, void *stream) { return keep_busy((uintptr_t)run * launch_us), SUCCESS; }
 int cuGraphExecDestroy(void *run) { return SUCCESS; }
-int cuGraphDestroy(void *graph) { return SUCCESS; }
+int cuGraphDestroy(Graph *graph) { return free(graph), SUCCESS; }
 
 int cuGetErrorName(int error, const char **name) { return *name = "of the stand-in", SUCCESS; }
 int cuGetErrorString(int error, const char **text) { return *text = "an error of the stand-in", SUCCESS; }
