@@ -216,12 +216,6 @@ def _laid_back(grads, dims, first):
     return grads
 
 
-def _once():
-    """Refuses a gradient of a gradient, of which what was saved knows nothing."""
-    if torch.is_grad_enabled():
-        raise RuntimeError("vim_scan: a scan has no second derivative: leave out create_graph")
-
-
 class _Scan(torch.autograd.Function):
     """All of a call as one node, for a program that is not compiled: the host needs less time than
     for a node of each change of layout, and for those that PyTorch makes of an operation, which
@@ -242,7 +236,9 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_y, _grad_state):
-        _once()
+        if torch.is_grad_enabled():
+            # What was saved knows nothing of where it came from.
+            raise RuntimeError("vim_scan: a scan has no second derivative: leave out create_graph")
         wanted = list(ctx.needs_input_grad[5:])
         if grad_y is None:
             return (None,) * 13
@@ -255,24 +251,6 @@ class _Scan(torch.autograd.Function):
         return None, None, None, None, None, *_laid_back(grads, ctx.dims, ctx.first)
 
 
-class _Mixer(torch.autograd.Function):
-    """As `_Scan`."""
-
-    @staticmethod
-    def forward(ctx, discretization, series, xz, *weights):
-        ctx.how = (discretization, series)
-        ctx.save_for_backward(xz, *weights)
-        return torch.ops.vim_scan.mixer(xz, weights, discretization, series)
-
-    @staticmethod
-    def backward(ctx, grad_y):
-        _once()
-        xz, *weights = ctx.saved_tensors
-        wanted = list(ctx.needs_input_grad[2:])
-        grads = iter(torch.ops.vim_scan.mixer_backward(grad_y, xz, weights, *ctx.how, wanted))
-        return (None, None, *(next(grads) if is_wanted else None for is_wanted in wanted))
-
-
 def mixer(xz, weights, discretization, series):
     """[B, L, D] of Vim's mixer between its outer projections, one node: xz [B, L, 2 D]; weights as
     the operation has them, in float32. The backward pass computes the forward pass again.
@@ -281,9 +259,7 @@ def mixer(xz, weights, discretization, series):
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else xz.dtype
     xz = xz.to(torch.bfloat16 if kind == "cuda" and dtype == torch.bfloat16 else torch.float32)
     xz, *weights = (t.contiguous() for t in (xz, *weights))
-    if torch.compiler.is_compiling():
-        return torch.ops.vim_scan.mixer(xz, weights, discretization, series).to(dtype)
-    return _Mixer.apply(discretization, series, xz, *weights).to(dtype)
+    return torch.ops.vim_scan.mixer(xz, weights, discretization, series).to(dtype)
 
 
 def _is_complex(A, B, C):
@@ -339,12 +315,11 @@ def scan(tensors, how, first):
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else u.dtype
     if not u.is_floating_point():
         raise TypeError(f"u is {u.dtype}: float32, float64, bfloat16 or float16")
-    if _is_complex(A, B, C):
-        if kind == "cuda":
-            raise TypeError("on a GPU A is real, and activations are float32, bfloat16 or float16")
-        return _complex_scan(tensors, how, first, dtype)
-    if kind == "cuda" and dtype == torch.float64:
+    is_complex = _is_complex(A, B, C)
+    if kind == "cuda" and (is_complex or dtype == torch.float64):
         raise TypeError("on a GPU A is real, and activations are float32, bfloat16 or float16")
+    if is_complex:
+        return _complex_scan(tensors, how, first, dtype)
     of_weights = torch.float64 if dtype == torch.float64 else torch.float32
     of_tokens = torch.bfloat16 if kind == "cuda" and dtype == torch.bfloat16 else of_weights
     save = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
