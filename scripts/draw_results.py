@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Keep the records of studies in docs/results/, and put their tables into docs/results.md.
+"""Keep the records of studies in docs/results/, and put their tables into docs/results.md and docs/collapse.md.
 
     scripts/draw_results.py --keep FOLDER [vim-train]   take the records of a sweep's folder, as far as it is trained
     scripts/draw_results.py --restore NAME FOLDER       make a sweep's folder of its records, in which a study goes on
     scripts/draw_results.py                             write the tables
     scripts/draw_results.py --check                     change nothing; exit 1 if a table is out of date or a record unlike it
 
-In the page a study's table stands between `<!-- results NAME -->` and `<!-- /results -->`, and that of a search, with a row
-for each method and a column for each value of KEY, between `<!-- search NAME KEY -->` and `<!-- /search -->`. NAME is the
-sweep's. Of a study docs/results/NAME has
+In a page a study's table stands between `<!-- results NAME -->` and `<!-- /results -->`; that of a search, with a row for each
+method and a column for each value of KEY, between `<!-- search NAME KEY -->` and `<!-- /search -->`; and one with a column for
+each setting of some keys, and a row for each of the others, between `<!-- grid NAME KEY,KEY -->` and `<!-- /grid -->`. NAME is
+the sweep's. Of a study docs/results/NAME has
 
     sweep.toml, plan.jsonl   as the sweep has them
     configs/ID.toml          of the first run; plan.jsonl says what the others have otherwise
@@ -30,10 +31,10 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-RECORDS, PAGE = ROOT / "docs/results", ROOT / "docs/results.md"
+RECORDS, PAGES = ROOT / "docs/results", [ROOT / "docs/results.md", ROOT / "docs/collapse.md"]
 MOST_BYTES = 5_000_000
 SCORES = {"top1": "top-1", "top5": "top-5", "miou": "mIoU", "box_ap": "box AP", "mask_ap": "mask AP"}
-MARK = re.compile(r"<!-- (results|search) (\S+?)(?: (\S+))? -->\n(.*?)<!-- /\1 -->", re.DOTALL)
+MARK = re.compile(r"<!-- (results|search|grid) (\S+?)(?: (\S+))? -->\n(.*?)<!-- /\1 -->", re.DOTALL)
 METHOD = "model.discretization"
 
 
@@ -185,6 +186,19 @@ class Study:
         lines = ["| " + " | ".join(row) + " |" for row in rows]
         return [lines[0], "|---|" + "--:|" * len(values), *lines[1:]]
 
+    def grid(self, keys):
+        """A column for each setting of `keys`, a row for each of the other keys: the mean, and the largest |ΔA|."""
+        groups, keys = self.of["summary"]["groups"], keys.split(",")
+        others = [key for key in groups[0]["assignments"] if key not in keys]
+        cells = {}
+        for group in groups:
+            column, row = (" · ".join(str(group["assignments"][key]) for key in some) for some in (keys, others))
+            largest = group["largest_delta_a"]
+            cells.setdefault(row, {})[column] = self.mean(group) + ("" if largest is None else f" ({largest:.3g})")
+        columns = list(dict.fromkeys(column for row in cells.values() for column in row))
+        lines = [f"| {self.name} | " + " | ".join(columns) + " |", "|---|" + "--:|" * len(columns)]
+        return lines + [f"| {name} | " + " | ".join(row.get(column, "") for column in columns) + " |" for name, row in cells.items()]
+
 
 def chance(p):
     """A p."""
@@ -208,22 +222,24 @@ def main():
         if (RECORDS / name / "summary.json").exists():
             study = Study(name)
             wrong.extend(study.unlike())
-            lines = study.table() if kind == "results" else study.search(key)
+            lines = {"results": study.table, "search": lambda: study.search(key), "grid": lambda: study.grid(key)}[kind]()
         head = f"<!-- {kind} {name}{' ' + key if key else ''} -->"
         return "\n".join([head, *lines, f"<!-- /{kind} -->"])
 
-    text = PAGE.read_text()
-    shown = {mark[2] for mark in MARK.finditer(text)}
-    wrong += [f"docs/results/{path.name} is not in docs/results.md" for path in RECORDS.glob("*") if path.name not in shown]
+    texts = {page: page.read_text() for page in PAGES}
+    shown = {mark[2] for text in texts.values() for mark in MARK.finditer(text)}
+    wrong += [f"docs/results/{path.name} is in no page" for path in RECORDS.glob("*") if path.name not in shown]
     size = sum(path.stat().st_size for path in RECORDS.rglob("*") if path.is_file())
     wrong += [f"docs/results has {size} bytes, more than {MOST_BYTES}"] if size > MOST_BYTES else []
-    wanted = MARK.sub(drawn, text)
-    if wanted != text:
+    for page, text in texts.items():
+        wanted = MARK.sub(drawn, text)
+        if wanted == text:
+            continue
         if arguments:
-            wrong.append("out of date: docs/results.md: run scripts/draw_results.py")
+            wrong.append(f"out of date: {page.relative_to(ROOT)}: run scripts/draw_results.py")
         else:
-            PAGE.write_text(wanted)
-            print("wrote: docs/results.md")
+            page.write_text(wanted)
+            print(f"wrote: {page.relative_to(ROOT)}")
     if wrong:
         sys.exit("\n".join(wrong))
 

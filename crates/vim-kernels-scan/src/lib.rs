@@ -37,7 +37,7 @@ pub mod oracle {
 pub mod for_mixer {
     pub use crate::scan::shapes::ScanShapes;
     #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    pub use crate::scan::{Partial, ScanPasses, Wanted, scan_passes, scan_results};
+    pub use crate::scan::{Partial, ScanPasses, Wanted, gated_sum, scan_passes, scan_results};
     pub use crate::scan::{ScanArguments, ScanSpec};
 
     /// On a CPU.

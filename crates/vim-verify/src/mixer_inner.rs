@@ -21,6 +21,13 @@ const BF16: f64 = 3e-2;
 
 const TAPS: usize = 4;
 
+/// Images of [`FULL`] channels of which each direction fills a GPU of up to 144 multiprocessors
+/// twice.
+const FILLING: usize = 384;
+
+/// Channels of Vim-Ti.
+const FULL: usize = 384;
+
 /// Every method in every type.
 pub(crate) fn checks(context: &Context) -> Vec<Check> {
     if !has_fused_mixer(&context.device) {
@@ -259,6 +266,17 @@ impl Mixer {
         let y = mixer_inner(xz.clone(), ahead, back, options, precision, recompute)?;
         let upstream = tensor(&self.grad_y, [batch, len, d_inner], dtype, device);
         let grads = (y.clone() * upstream).sum().backward();
+        let mut arrays = Vec::new();
+        if d_inner == FULL {
+            // As in training, to the bit, where one direction runs behind the other.
+            let many = xz.clone().repeat_dim(0, FILLING.div_ceil(batch));
+            let [ahead, back] = given.clone();
+            let training = mixer_inner(many.clone(), ahead, back, options, precision, recompute)?;
+            let [ahead, back] = given.each_ref().map(inner);
+            let y = mixer_inner(many.inner(), ahead, back, options, precision, recompute)?;
+            let other = y.not_equal(training.inner()).int().sum().into_scalar::<i64>();
+            arrays.push(("y without gradients", vec![other as f64], vec![0.0], 0.0));
+        }
 
         let sum = |x: Vec<f64>, y: Vec<f64>| x.iter().zip(&y).map(|(x, y)| x + y).collect();
         let ((y_ahead, xz_ahead, ahead), (y_back, xz_back, back)) =
@@ -269,10 +287,10 @@ impl Mixer {
             // A polynomial in delta·A multiplies what its argument was rounded by.
             Dtype::Bf16 => 2.0 * BF16,
         };
-        let mut arrays = vec![
+        arrays.extend([
             ("y", values(y), sum(y_ahead, y_back), tolerance),
             ("xz", gradient(&xz, &grads), sum(xz_ahead, xz_back), tolerance),
-        ];
+        ]);
         for (given, want) in given.iter().zip([ahead, back]) {
             arrays.extend([
                 ("conv_weight", gradient(&given.conv_weight, &grads), want.conv_weight, tolerance),
@@ -286,6 +304,21 @@ impl Mixer {
         }
         let case = format!("B={batch} L={len} D={d_inner} N={d_state} R={dt_rank}");
         Ok(rows_of(arrays, 1e-30, factor, &case))
+    }
+}
+
+/// Without the graph of gradients.
+fn inner(of: &DirectionWeights) -> DirectionWeights {
+    let DirectionWeights { conv_weight, conv_bias, x_proj, dt_proj, delta_bias, a_log, d } =
+        of.clone();
+    DirectionWeights {
+        conv_weight: conv_weight.inner(),
+        conv_bias: conv_bias.inner(),
+        x_proj: x_proj.inner(),
+        dt_proj: dt_proj.inner(),
+        delta_bias: delta_bias.inner(),
+        a_log: a_log.inner(),
+        d: d.inner(),
     }
 }
 

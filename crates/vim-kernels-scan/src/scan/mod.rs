@@ -27,7 +27,7 @@ pub(crate) use arguments::ScanCall;
 pub use arguments::{ScanA, ScanBC};
 pub use bidirectional::{has_bidirectional_scan, selective_scan_bidirectional};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-pub use cube::{Partial, ScanPasses, Wanted, scan_passes, scan_results};
+pub use cube::{Partial, ScanPasses, Wanted, gated_sum, scan_passes, scan_results};
 pub use watch::{POLYNOMIAL_LIMIT, largest_argument, largest_polynomial_argument};
 
 tensors! {

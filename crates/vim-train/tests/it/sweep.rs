@@ -378,6 +378,7 @@ fn the_studies_that_come_along_can_be_planned() {
         ("shapes", 12),
         ("segment_shapes", 12),
         ("collapse", 36),
+        ("collapse_openclipart", 9),
         ("detect_shapes", 12),
         ("cifar100", 30),
         ("imagenet", 30),

@@ -23,6 +23,7 @@ use super::layout::{CHUNK, Projected, ScanPlan};
 use super::reading::{of_channels, places};
 use crate::discretization::factored::{Coefficient, FactoredCoefficients, TokenTerms};
 use crate::discretization::{Form, LEAST_RATE};
+use vim_kernels_core::cube::math;
 use vim_kernels_core::{Real, Term, Traced, exp2, reciprocal};
 
 #[cube]
@@ -479,11 +480,15 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
             // What the passes before left, before the first token is written: a load does not pass
             // a store that it may depend on.
             let mut left = Array::<f32>::new(CHUNK);
-            if comptime!(!plan.first) {
+            if comptime!(!plan.first || plan.joins) {
                 #[unroll]
                 for j in 0..CHUNK {
                     let index = token_index(min(begin + j, pos.end - 1), &pos);
-                    left[j] = load_split::<F>(y, rest, index, plan);
+                    left[j] = if comptime!(plan.joins) {
+                        f32::cast_from(y[index])
+                    } else {
+                        load_split::<F>(y, rest, index, plan)
+                    };
                 }
             }
             // Steps past the end have size zero and change nothing: without a branch between
@@ -508,7 +513,8 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                 let z = f32::cast_from(now.z[j]);
                 let sum = if comptime!(plan.two_way()) { sum * 0.5f32 } else { sum };
                 let sum = if comptime!(plan.first) { sum } else { sum + left[j] };
-                write_token::<F>(y, rest, sum, u, z, skip, begin + j, in_bounds, &pos);
+                let other = left[j];
+                write_token::<F>(y, rest, sum, other, u, z, skip, begin + j, in_bounds, &pos);
             }
             chunk += CHUNK;
         }
@@ -550,12 +556,15 @@ fn note_argument(largest: &[Atomic<u32>], a: &[f32], longest: f32, pos: &UnitCoo
     }
 }
 
-/// Writes the output of a token from `sum`, that of all passes so far.
+/// Writes the output of a token from `sum`, that of all passes so far; `other` is the other
+/// direction's, where the plan joins them.
 #[cube]
+#[expect(clippy::too_many_arguments, reason = "a token's numbers, and where they go")]
 fn write_token<F: Float>(
     y: &mut [F],
     rest: &mut [F],
     sum: f32,
+    other: f32,
     u: f32,
     z: f32,
     skip: f32,
@@ -567,7 +576,12 @@ fn write_token<F: Float>(
     let index = token_index(min(step, pos.end - 1), pos);
     if comptime!(plan.last) {
         let mut out = sum + skip * u;
-        if comptime!(plan.spec.has_z) {
+        if comptime!(plan.joins) {
+            // As of two directions at once: rounded where they are stored.
+            let z = math::away_from_zero(z);
+            let of_both = f32::cast_from(F::cast_from(out)) + other;
+            out = of_both * (z * math::sigmoid(z, plan.ptx));
+        } else if comptime!(plan.spec.has_z) {
             out *= z * sigmoid(z, plan.ptx);
         }
         if pos.active && in_bounds {

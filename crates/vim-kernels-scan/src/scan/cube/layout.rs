@@ -75,6 +75,8 @@ pub(crate) struct ScanPlan {
     /// Whether this is the first pass over the sequence, and the last.
     pub(crate) first: bool,
     pub(crate) last: bool,
+    /// Whether y has the other direction's output, which is added before the gate.
+    pub(crate) joins: bool,
     /// Whether segments of the sequence run in separate cubes, from carried states.
     pub(crate) segmented: bool,
     /// Whether chunk states are saved for the backward pass.
@@ -271,6 +273,8 @@ pub(super) struct Layout {
     state_passes: usize,
     /// Tokens of a segment.
     segment: usize,
+    /// Units of the call, and those that the device has room for.
+    units: [usize; 2],
     /// The choices that are the same in all passes.
     pub(super) plan: ScanPlan,
 }
@@ -339,7 +343,8 @@ impl Layout {
         let copies = planes && !backward && properties.features.copy_async;
         let room = UNITS_PER_PROCESSOR[usize::from(backward || heavy)] * processors;
         let width = copy_width(arguments, per_group);
-        let segment = segment(len, room / (strips * groups * batch * units));
+        let all_units = strips * groups * batch * units;
+        let segment = segment(len, room / all_units);
         let plan = ScanPlan {
             spec,
             reverse: spec.options.reverse,
@@ -351,6 +356,7 @@ impl Layout {
             tile: if backward { chunk } else { 4 * CHUNK },
             first: true,
             last: true,
+            joins: false,
             segmented: segment < len,
             save: false,
             leaves_state: false,
@@ -362,11 +368,18 @@ impl Layout {
             aligned: width > 0,
             wanted: [backward; 8],
         };
-        Self { shape, strips, sweeps, state_passes, segment, plan }
+        Self { shape, strips, sweeps, state_passes, segment, units: [all_units, room], plan }
     }
 
     pub(super) fn segments(&self) -> usize {
         self.shape.len.div_ceil(self.segment)
+    }
+
+    /// Whether the call fills the device twice: of half as many units both directions at once took
+    /// less time than one behind the other.
+    pub(super) fn fills(&self) -> bool {
+        let [units, room] = self.units;
+        units >= 2 * room
     }
 
     pub(super) fn chunks(&self) -> usize {

@@ -20,9 +20,10 @@ use burn::backend::{DispatchDevice, TensorMetadata};
 use burn::tensor::{DType, Device};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::zspace::metadata::Metadata;
 
 use super::watch::with_largest;
-use super::{ScanArguments, ScanSpec};
+use super::{ScanArguments, ScanOptions, ScanSpec};
 use backward::scan_backward;
 use coords::{TokenGradTensorsLaunch, rows_launch};
 use forward_step::scan_forward;
@@ -79,15 +80,68 @@ pub fn scan_results(
 ) -> (CubeTensor, CubeTensor, Option<CubeTensor>) {
     let arguments = arguments.dense();
     let layout = Layout::new(&arguments, spec, false);
-    let Shape { batch, len, d_inner, d_state, .. } = layout.shape;
+    let Shape { batch, len, d_inner, .. } = layout.shape;
+    let y = empty(&arguments.u, [batch, len, d_inner], arguments.u.dtype);
+    let (last_state, chunk_states) = forward_passes(arguments, layout, wanted, &y);
+    (y, last_state, chunk_states)
+}
+
+/// The sum of both directions' scans behind the gate, `y [B, L, D] = (y₀ + y₁)·silu(z)`, where each
+/// direction fills the device twice by itself: the second adds the first's output to its own.
+/// `None` where they had better run at once. On CUDA bits are those of both at once and the gate
+/// behind them.
+///
+/// `arguments` are of both directions, B and C of each token, and z `[B, L, D]`.
+pub fn gated_sum(arguments: &ScanArguments<CubeBackend>, spec: ScanSpec) -> Option<CubeTensor> {
+    let of_direction = |which: usize| {
+        let ScanArguments { u, delta, a, b, c, d, z, delta_bias } = arguments.clone();
+        let [u, delta, a, b, c, d, delta_bias] =
+            [u, delta, a, b, c, d, delta_bias].map(|both| half(both, which));
+        ScanArguments { u, delta, a, b, c, d, z, delta_bias }.dense()
+    };
+    let spec = ScanSpec { bidirectional: false, has_z: false, ..spec };
+    let first = of_direction(0);
+    let layout = Layout::new(&first, spec, false);
+    if !layout.fills() || layout.passes().len() > 1 {
+        return None;
+    }
+    let Shape { batch, len, d_inner, .. } = layout.shape;
+    let y = empty(&first.u, [batch, len, d_inner], first.u.dtype);
+    forward_passes(first, layout, Wanted::default(), &y);
+    let options = ScanOptions { reverse: !spec.options.reverse, ..spec.options };
+    let second = of_direction(1);
+    let mut layout = Layout::new(&second, ScanSpec { options, has_z: true, ..spec }, false);
+    layout.plan.joins = true;
+    forward_passes(second, layout, Wanted::default(), &y);
+    Some(y)
+}
+
+/// Half `which` of a tensor's outermost axis.
+fn half(mut both: CubeTensor, which: usize) -> CubeTensor {
+    let (mut shape, strides) = (both.meta.shape().clone(), both.meta.strides().to_vec());
+    shape[0] /= 2;
+    let first = which * shape[0] * strides[0];
+    both.handle = both.handle.offset_start((first * both.dtype.size()) as u64);
+    both.meta = Box::new(Metadata::new(shape, strides));
+    both
+}
+
+/// Runs all passes of a forward scan of dense arguments, which writes y; the last state and the
+/// chunk states.
+fn forward_passes(
+    arguments: ScanArguments<CubeBackend>,
+    layout: Layout,
+    wanted: Wanted,
+    y: &CubeTensor,
+) -> (CubeTensor, Option<CubeTensor>) {
+    let Shape { batch, d_inner, d_state, .. } = layout.shape;
     let like = &arguments.u;
     let client = &like.client;
-    let y = empty(like, [batch, len, d_inner], like.dtype);
     let state = if wanted.last_state { [batch, d_inner, d_state] } else { [1; 3] };
     let last_state = empty(like, state, DType::F32);
     let save = wanted.chunk_states;
     let saved = [layout.chunks() * batch * d_state * d_inner];
-    let saved_type = if spec.compact_states { like.dtype } else { DType::F32 };
+    let saved_type = if layout.plan.spec.compact_states { like.dtype } else { DType::F32 };
     let chunk_states = empty(like, if save { saved } else { [MAX_STATE_VECTOR] }, saved_type);
     let [f, fb, fc] = [like, &arguments.b, &arguments.c].map(elem);
     let passes = layout.passes();
@@ -132,7 +186,7 @@ pub fn scan_results(
             );
         }
     }
-    (y, last_state, save.then_some(chunk_states))
+    (last_state, save.then_some(chunk_states))
 }
 
 /// The number where a scan on the device of `like` notes its arguments, `[1]`.

@@ -11,20 +11,11 @@ use burn::backend::TensorMetadata;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use vim_kernels_core::cube::math::{recip, sigmoid};
+use vim_kernels_core::cube::math::{away_from_zero, recip, sigmoid};
 use vim_kernels_core::cube::{cubes, elem, empty, has_ptx, lanes};
 
 /// Units of a cube.
 const UNITS: u32 = 256;
-
-/// The least |z|; y errs by less than it times s, which no sum of f32 shows.
-const LEAST: f32 = 1e-12;
-
-/// `z`, or [`LEAST`] where it is nearer to 0.
-#[cube]
-fn away_from_zero(z: f32) -> f32 {
-    select(z.abs() < LEAST, LEAST, z)
-}
 
 /// `y [B, L, D] = (both[0] + both[1])·silu(z)`, `both [2, B, L, D]`, z with row stride `pitch`. One
 /// unit per vector.

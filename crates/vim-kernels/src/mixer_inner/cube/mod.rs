@@ -24,7 +24,7 @@ use vim_kernels_ops::for_mixer::matmul::{
     Matrix, Output, activations, multiply, weight_gradient_parts,
 };
 use vim_kernels_scan::for_mixer::{
-    ScanArguments, ScanPasses, ScanSpec, Wanted, scan_passes, scan_results,
+    ScanArguments, ScanPasses, ScanSpec, Wanted, gated_sum, scan_passes, scan_results,
 };
 use weights::{Forms, Weights, forms};
 
@@ -186,8 +186,16 @@ impl FusedOp<CubeBackend, INPUTS, 0> for MixerSpec {
         let arguments = sizes.scan_arguments(&xz, scanned.clone(), &projected, &weights);
         let chunk_states = save && self.recompute != Recompute::States;
         let wanted = Wanted { chunk_states, ..Wanted::default() };
-        let (both, _, chunk_states) = scan_results(arguments, sizes.scan(), wanted);
-        let y = gate(&both, &sizes.half(&xz, 1), 2 * sizes.d_inner);
+        let z = sizes.half(&xz, 1);
+        let gated = ScanArguments { z: z.clone(), ..arguments.clone() };
+        let gated = if save { None } else { gated_sum(&gated, sizes.scan()) };
+        let (y, chunk_states) = gated.map_or_else(
+            || {
+                let (both, _, chunk_states) = scan_results(arguments, sizes.scan(), wanted);
+                (gate(&both, &z, 2 * sizes.d_inner), chunk_states)
+            },
+            |y| (y, None),
+        );
         let scanned = (self.recompute == Recompute::Nothing).then_some(scanned);
         let saved = Saved { projected, weights: forms, scanned, chunk_states, y: y.clone() };
         (y, [], save.then_some((inputs, saved)))
