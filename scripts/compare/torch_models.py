@@ -171,6 +171,8 @@ def main():
     models = (vim_models(args.vim) if args.vim else []) + (vmamba_models(args.vmamba) if args.vmamba else [])
     if not models:
         parser.error("--vim or --vmamba says where a checkout is")
+    # What is compared is the scan: cuDNN's convolutions round to TF32 by default, and sum in any order.
+    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.deterministic = False, True
     # timm's, of models that are registered twice.
     warnings.simplefilter("ignore")
     if args.device == "cpu":
