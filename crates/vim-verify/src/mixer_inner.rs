@@ -268,14 +268,15 @@ impl Mixer {
         let grads = (y.clone() * upstream).sum().backward();
         let mut arrays = Vec::new();
         if d_inner == FULL {
-            // As in training, to the bit, where one direction runs behind the other.
+            // How many numbers of y are others than in training: none, also where one direction
+            // runs behind the other.
             let many = xz.clone().repeat_dim(0, FILLING.div_ceil(batch));
             let [ahead, back] = given.clone();
             let training = mixer_inner(many.clone(), ahead, back, options, precision, recompute)?;
             let [ahead, back] = given.each_ref().map(inner);
             let y = mixer_inner(many.inner(), ahead, back, options, precision, recompute)?;
             let other = y.not_equal(training.inner()).int().sum().into_scalar::<i64>();
-            arrays.push(("y without gradients", vec![other as f64], vec![0.0], 0.0));
+            arrays.push(("inference", vec![other as f64], vec![0.0], 0.0));
         }
 
         let sum = |x: Vec<f64>, y: Vec<f64>| x.iter().zip(&y).map(|(x, y)| x + y).collect();

@@ -343,7 +343,7 @@ pub(crate) fn turn_tile<F: Float>(
     load_tile::<F>(next, from, first, of, pos);
 }
 
-/// The sum that [`store_split`] stored.
+/// The sum that [`store_split`] stored; in a first pass, the other direction's whole output.
 #[cube]
 pub(crate) fn load_split<F: Float>(
     sum: &mut [F],
@@ -352,7 +352,7 @@ pub(crate) fn load_split<F: Float>(
     #[comptime] plan: ScanPlan,
 ) -> f32 {
     let saved = f32::cast_from(sum[index]);
-    if comptime!(plan.split) { saved + f32::cast_from(rest[index]) } else { saved }
+    if comptime!(plan.split && !plan.first) { saved + f32::cast_from(rest[index]) } else { saved }
 }
 
 /// Stores a sum for the next pass. Where its type has 8 bits of significand, the remainder is

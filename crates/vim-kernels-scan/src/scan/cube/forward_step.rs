@@ -477,18 +477,14 @@ pub(crate) fn scan_forward<F: Float, FB: Float, FC: Float, S: Float, V: Size>(
                 }
             }
             let now = take_chunk::<F, FB, FC>(&mut ahead, tensors, begin, plan.gated(), &pos);
-            // What the passes before left, before the first token is written: a load does not pass
-            // a store that it may depend on.
+            // What the passes before left, or the other direction, before a token is written:
+            // a load does not pass a store that it may depend on.
             let mut left = Array::<f32>::new(CHUNK);
             if comptime!(!plan.first || plan.joins) {
                 #[unroll]
                 for j in 0..CHUNK {
                     let index = token_index(min(begin + j, pos.end - 1), &pos);
-                    left[j] = if comptime!(plan.joins) {
-                        f32::cast_from(y[index])
-                    } else {
-                        load_split::<F>(y, rest, index, plan)
-                    };
+                    left[j] = load_split::<F>(y, rest, index, plan);
                 }
             }
             // Steps past the end have size zero and change nothing: without a branch between
