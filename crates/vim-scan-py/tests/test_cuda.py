@@ -48,10 +48,11 @@ SIZES = [
 @pytest.mark.parametrize("discretization", vim_scan.DISCRETIZATIONS)
 def test_a_plain_loop_gives_the_same(discretization, dtype, tolerance):
     how = {"discretization": discretization, "delta_softplus": True}
-    for sizes in SIZES if dtype != torch.float16 else SIZES[:2]:
+    # f16 is computed in f32. Kernels of either direction take seconds to compile.
+    for i, sizes in enumerate(SIZES if dtype != torch.float16 else SIZES[:2]):
         ours = on_gpu(dtype, **sizes)
         theirs = {n: None if t is None else t.detach().double().cpu().requires_grad_() for n, t in ours.items()}
-        for reverse in (False, True):
+        for reverse in (False, True) if dtype == torch.float32 else (i % 2 == 1,):
             y, state = selective_scan(**ours, **how, reverse=reverse, return_last_state=True)
             expected, last = reference.scan(**theirs, **how, reverse=reverse)
             assert y.dtype == dtype and state.dtype == torch.float32 and y.is_cuda
