@@ -7,6 +7,7 @@ import sys
 import pytest
 import torch
 import vim_scan
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from vim_scan import mamba_inner_fn, selective_scan, selective_scan_fn
 from vim_scan.vmamba import SelectiveScan
@@ -242,6 +243,26 @@ def test_a_second_derivative_is_refused():
     (grad,) = torch.autograd.grad(y.square().sum(), t["u"], create_graph=True)
     with pytest.raises(RuntimeError, match="no second derivative"):
         grad.sum().backward()
+
+
+def test_who_looks_at_operations_sees_them():
+    class Looking(TorchDispatchMode):
+        def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+            seen.append(operation.name())
+            return operation(*args, **(kwargs or {}))
+
+    class Own(torch.Tensor):
+        pass
+
+    seen, t = [], inputs()
+    expected = gradients(selective_scan(**t), t)
+    of = {n: one.detach().requires_grad_() for n, one in t.items()}
+    with Looking():
+        grads = gradients(selective_scan(**of), of)
+    assert {"vim_scan::forward", "vim_scan::backward"} <= set(seen)
+    assert all(map(torch.equal, grads, expected))
+    # A tensor of one's own kind.
+    assert isinstance(selective_scan(**{**t, "u": t["u"].detach().as_subclass(Own)}), Own)
 
 
 SIZES_OF_LAYOUTS = [

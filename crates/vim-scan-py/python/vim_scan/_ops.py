@@ -1,7 +1,10 @@
 """The operations `vim_scan::forward` and `vim_scan::backward`, and the function on top of them."""
 
+import types
+
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from torch.utils.dlpack import to_dlpack
 
 from . import _cuda, _native
@@ -189,7 +192,7 @@ def _laid_out(tensors, of_tokens, of_weights, first):
     """Real inputs as the operation has them; with `first` tokens are their last axis."""
 
     def to(t, dtype):
-        return t if t is None else t.to(dtype)
+        return t if t is None or t.dtype == dtype else t.to(dtype)
 
     u, delta, A, B, C, D, z, delta_bias = tensors
     varies = [True, True, B.dim() > 2, C.dim() > 2, True]
@@ -216,6 +219,20 @@ def _laid_back(grads, dims, first):
     return grads
 
 
+_CPU = types.SimpleNamespace(forward=_forward_cpu, backward=_backward_cpu)
+_PLAIN = {Tensor, torch.nn.Parameter, type(None)}
+
+
+def _operations(*tensors):
+    """Where a node of autograd finds `forward` and `backward`. PyTorch's dispatcher takes a quarter
+    of a pass of the host: it is asked where it has more to do than to find them, for tensors that
+    are more than tensors, and where somebody looks at operations.
+    """
+    if is_in_torch_dispatch_mode() or not {type(t) for t in tensors} <= _PLAIN:
+        return torch.ops.vim_scan
+    return {"cpu": _CPU, "cuda": _cuda}.get(tensors[0].device.type, torch.ops.vim_scan)
+
+
 class _Scan(torch.autograd.Function):
     """All of a call as one node, for a program that is not compiled: the host needs less time than
     for a node of each change of layout, and for those that PyTorch makes of an operation, which
@@ -225,7 +242,7 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx, first, of_tokens, of_weights, dtype, how, *given):
         tensors = _laid_out(given, of_tokens, of_weights, first)
-        y, state, saved = torch.ops.vim_scan.forward(*tensors, *how, True)
+        y, state, saved = _operations(*given).forward(*tensors, *how, True)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(state)
         ctx.first, ctx.how, ctx.dims = first, how, [0 if t is None else t.dim() for t in given]
@@ -246,7 +263,7 @@ class _Scan(torch.autograd.Function):
         grad_y = grad_y.to(tensors[0].dtype)
         if ctx.first:
             (grad_y,) = _channels_last([grad_y])
-        grads = iter(torch.ops.vim_scan.backward(grad_y, *tensors, saved, *ctx.how, wanted))
+        grads = iter(_operations(grad_y).backward(grad_y, *tensors, saved, *ctx.how, wanted))
         grads = [next(grads) if is_wanted else None for is_wanted in wanted]
         return None, None, None, None, None, *_laid_back(grads, ctx.dims, ctx.first)
 
