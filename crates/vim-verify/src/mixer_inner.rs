@@ -21,9 +21,9 @@ const BF16: f64 = 3e-2;
 
 const TAPS: usize = 4;
 
-/// Images of [`FULL`] channels of which each direction fills a GPU of up to 144 multiprocessors
+/// Images of [`FULL`] channels of which each direction fills a GPU of up to 192 multiprocessors
 /// twice.
-const FILLING: usize = 384;
+const FILLING: usize = 512;
 
 /// Channels of Vim-Ti.
 const FULL: usize = 384;
