@@ -17,7 +17,7 @@ pub use discretization::{
 };
 pub use full_scan::{FullScanOptions, MAX_FULL_STATES, full_scan};
 pub use layer_norm::layer_norm;
-pub use norm::add_rms_norm;
+pub use norm::{ImageFactors, add_rms_norm, add_scaled_rms_norm};
 pub use scan::raw;
 pub use scan::{
     POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, has_bidirectional_scan,

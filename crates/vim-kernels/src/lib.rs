@@ -56,11 +56,11 @@ pub use vim_kernels_ops::{
     sum_of_squares, supports_multi_tensor,
 };
 pub use vim_kernels_scan::{
-    Coefficients, Complex, Decay, Discretization, Form, FullScanOptions, Gain, LEAST_RATE,
-    Linearized, MAX_FULL_STATES, POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions, ScanOutput, Series,
-    Trig, UnknownMethod, add_rms_norm, discretize, full_scan, has_bidirectional_scan,
-    largest_argument, largest_polynomial_argument, layer_norm, linearize, raw, selective_scan,
-    selective_scan_bidirectional,
+    Coefficients, Complex, Decay, Discretization, Form, FullScanOptions, Gain, ImageFactors,
+    LEAST_RATE, Linearized, MAX_FULL_STATES, POLYNOMIAL_LIMIT, ScanA, ScanBC, ScanOptions,
+    ScanOutput, Series, Trig, UnknownMethod, add_rms_norm, add_scaled_rms_norm, discretize,
+    full_scan, has_bidirectional_scan, largest_argument, largest_polynomial_argument, layer_norm,
+    linearize, raw, selective_scan, selective_scan_bidirectional,
 };
 
 // What a caller needs beside this crate: the Burn of its tensors, whose version is pinned, and the

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use burn::module::{Module, Param};
 use burn::tensor::{Device, Tensor};
-use vim_kernels::{KernelChoice, KernelError, add_rms_norm, drawn};
+use vim_kernels::{ImageFactors, KernelChoice, KernelError, add_scaled_rms_norm, drawn};
 
 use crate::config::{
     MOST_CHANNELS, MixerConfig, ModelError, NormKind, VimConfig, check_sizes, conflict, range,
@@ -107,8 +107,18 @@ impl Block {
         hidden: Tensor<3>,
         residual: Option<Tensor<3>>,
     ) -> Result<(Tensor<3>, Tensor<3>), KernelError> {
+        self.forward_dropped(hidden, None, residual)
+    }
+
+    /// [`Self::forward`] of images that drop path multiplies by `factors`.
+    pub(crate) fn forward_dropped(
+        &self,
+        hidden: Tensor<3>,
+        factors: Option<ImageFactors>,
+        residual: Option<Tensor<3>>,
+    ) -> Result<(Tensor<3>, Tensor<3>), KernelError> {
         let choice = self.mixer.forward.scan_options.choice;
-        let (normed, residual) = self.norm.forward(hidden, residual, choice)?;
+        let (normed, residual) = self.norm.forward_dropped(hidden, factors, residual, choice)?;
         Ok((self.mixer.forward(normed)?, residual))
     }
 }
@@ -196,10 +206,22 @@ impl Norm {
         residual: Option<Tensor<3>>,
         choice: KernelChoice,
     ) -> Result<(Tensor<3>, Tensor<3>), KernelError> {
+        self.forward_dropped(x, None, residual, choice)
+    }
+
+    /// [`Self::forward`] of images that drop path multiplies by `factors`.
+    pub(crate) fn forward_dropped(
+        &self,
+        x: Tensor<3>,
+        factors: Option<ImageFactors>,
+        residual: Option<Tensor<3>>,
+        choice: KernelChoice,
+    ) -> Result<(Tensor<3>, Tensor<3>), KernelError> {
         let weight = self.weight.val();
         let Some(bias) = &self.bias else {
-            return add_rms_norm(x, residual, weight, self.epsilon, choice);
+            return add_scaled_rms_norm(x, factors, residual, weight, self.epsilon, choice);
         };
+        let x = ImageFactors::apply(factors, x);
         let sum = match residual {
             Some(residual) => x + residual,
             None => x,
@@ -265,15 +287,11 @@ impl DropPathMask {
         Self { rates, factors }
     }
 
-    /// `hidden`, `[B, L, M]`, with dropped images set to 0 and the others scaled up.
-    pub(crate) fn apply(&self, place: usize, hidden: Tensor<3>) -> Tensor<3> {
-        if self.rates[place] == 0.0 {
-            return hidden;
-        }
-        let [batch, _, _] = hidden.dims();
-        let factors = self.factors.clone().narrow(0, place, 1).reshape([batch, 1, 1]);
-        let factors = factors.cast(hidden.dtype());
-        hidden * factors
+    /// What the images at a place are multiplied by: 0 where they are dropped, and what keeps the
+    /// mean for the others; nothing where none may be dropped.
+    pub(crate) fn at(&self, place: usize) -> Option<ImageFactors> {
+        let factors = || ImageFactors { factors: self.factors.clone(), row: place };
+        (self.rates[place] != 0.0).then(factors)
     }
 }
 

@@ -6,7 +6,8 @@ use burn::module::{Module, Param};
 use burn::nn::Linear;
 use burn::tensor::{Device, FloatDType, Tensor};
 use vim_kernels::{
-    KernelError, MixerWeights, Precision, PreparedMixers, Recompute, linear, prepare_mixers,
+    ImageFactors, KernelError, MixerWeights, Precision, PreparedMixers, Recompute, linear,
+    prepare_mixers,
 };
 
 use crate::block::{Block, BlockConfig, DropPathMask, Norm, rates};
@@ -295,10 +296,7 @@ impl Vim {
         drops: Option<&DropPathMask>,
         mut after: impl FnMut(usize, &Stream),
     ) -> Result<Stream, KernelError> {
-        let drop = |place, hidden: Tensor<3>| match drops {
-            Some(drops) => drops.apply(place, hidden),
-            None => hidden,
-        };
+        let factors = |place| drops.and_then(|drops| drops.at(place));
         let device = tokens.embedded.device();
         let blocks = &self.layers[..count];
         let prepared = PreparedWeights::new(blocks, &device);
@@ -323,16 +321,18 @@ impl Vim {
             stream = match blocks {
                 [first, second] => {
                     let (f, sum_f) =
-                        first.forward(drop(place, hidden.clone()), residual.clone())?;
-                    let (b, sum_b) = second.forward(
-                        drop(place + 1, hidden.flip([1])),
+                        first.forward_dropped(hidden.clone(), factors(place), residual.clone())?;
+                    let (b, sum_b) = second.forward_dropped(
+                        hidden.flip([1]),
+                        factors(place + 1),
                         residual.map(|residual| residual.flip([1])),
                     )?;
                     let residual = Some(sum_f + sum_b.flip([1]));
                     Stream { hidden: f + b.flip([1]), residual }
                 }
                 _ => {
-                    let (mixed, sum) = blocks[0].forward(drop(place, hidden), residual)?;
+                    let (mixed, sum) =
+                        blocks[0].forward_dropped(hidden, factors(place), residual)?;
                     Stream { hidden: mixed, residual: Some(sum) }
                 }
             };
@@ -348,10 +348,8 @@ impl Vim {
         stream: Stream,
         drops: Option<&DropPathMask>,
     ) -> Result<Tensor<3>, KernelError> {
-        let hidden = match drops {
-            Some(drops) => drops.apply(self.layers.len(), stream.hidden),
-            None => stream.hidden,
-        };
+        let factors = drops.and_then(|drops| drops.at(self.layers.len()));
+        let hidden = ImageFactors::apply(factors, stream.hidden);
         // The head's input is f32 in every precision.
         let hidden = hidden.cast(FloatDType::F32);
         let (normed, _) = self.norm_f.forward(hidden, stream.residual, self.config.ssm.scan)?;

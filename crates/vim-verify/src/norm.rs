@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use vim_kernels::oracle::OracleNorm;
-use vim_kernels::{Implementation, KernelError, add_rms_norm};
+use vim_kernels::{ImageFactors, Implementation, KernelError, add_rms_norm, add_scaled_rms_norm};
 
 use crate::check::{Array, Check, Context, Row, Subject, choice, rows_of, worst};
 use crate::compare::{Dtype, Numbers, gradient, tensor, values_of};
@@ -18,9 +18,17 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
     let check = |(implementation, dtype)| {
         let run = move |context: &Context, factor| {
             let few = context.few_kernels(implementation);
-            worst(cases(few).into_iter().map(|([rows, d_model], residual, reads)| {
-                let norm = inputs(rows, d_model, residual, dtype);
-                judge(&norm, reads, implementation, dtype, &context.device, factor)
+            worst(cases(few).into_iter().map(|([count, d_model], residual, reads)| {
+                let norm = inputs(count, d_model, residual, dtype);
+                let device = &context.device;
+                let mut rows = judge(&norm, reads, implementation, dtype, device, factor)?;
+                // No place of a model has factors and no residual.
+                if residual {
+                    let scaled = scaled(&norm, reads, implementation, dtype, device)?;
+                    let note = format!("{count} images of two rows, D {d_model}, {reads:?}");
+                    rows.extend(rows_of(vec![scaled], 1e-30, factor, &note));
+                }
+                Ok(rows)
             }))
         };
         Check::new(Subject::Oracle, "add_rms_norm", implementation, dtype, run)
@@ -129,6 +137,69 @@ pub fn run(
     ];
     arrays.extend(stream.map(|s| ("residual", gradient(&s, &grads), want.residual, F32)));
     Ok(arrays)
+}
+
+/// All results and gradients of images of two rows each that are multiplied by factors, some by 0,
+/// beside those of the product and the norm, one after the other. On a CPU and on CUDA they are the
+/// same to the bit.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn scaled(
+    norm: &OracleNorm,
+    reads: Reads,
+    implementation: Implementation,
+    dtype: Dtype,
+    device: &Device,
+) -> Result<Array, KernelError> {
+    let device = &device.clone().autodiff();
+    let shape = [norm.x.len() / norm.d_model, 2, norm.d_model];
+    let twice = |of: &Vec<f64>| [of.clone(), of.clone()].concat();
+    // Other images in the row that is read than in the first, for 1, 3, 7 and 37.
+    let kept = |i: usize| if i % 4 == 1 { 0.0 } else { 1.0 / 0.9 };
+    let factors: Vec<f64> = (0..2 * shape[0]).map(kept).collect();
+    let factors = tensor(&factors, [2, shape[0]], Dtype::F32, device);
+    let by = Numbers::new(53).vec(2 * norm.x.len(), -1.0, 1.0, Dtype::F32);
+    let choice = choice(implementation);
+    let all = |at_once: bool| {
+        let x = tensor(&twice(&norm.x), shape, dtype, device).require_grad();
+        let stream = norm.residual.as_ref();
+        let stream = stream.map(|of| tensor(&twice(of), shape, Dtype::F32, device).require_grad());
+        let weight = tensor(&norm.weight, [norm.d_model], Dtype::F32, device).require_grad();
+        let factors = ImageFactors { factors: factors.clone(), row: 1 };
+        let (factors, product) = if at_once {
+            (Some(factors), x.clone())
+        } else {
+            (None, ImageFactors::apply(Some(factors), x.clone()))
+        };
+        let (normed, sum) = add_scaled_rms_norm(
+            product,
+            factors,
+            stream.clone(),
+            weight.clone(),
+            norm.epsilon,
+            choice,
+        )?;
+        let by = tensor(&by, shape, Dtype::F32, device);
+        let of_normed = normed.clone().cast(Dtype::F32.float()) * by.clone();
+        let of_sum = sum.clone() * by;
+        let loss = match reads {
+            Reads::Both => of_normed + of_sum,
+            Reads::Normed => of_normed,
+            Reads::Sum => of_sum,
+        };
+        let grads = loss.sum().backward();
+        let mut all = values_of(normed, dtype);
+        all.extend(values_of(sum, Dtype::F32));
+        all.extend(x.grad(&grads).map_or(vec![], |grad| values_of(grad, dtype)));
+        if reads != Reads::Sum {
+            all.extend(gradient(&weight, &grads));
+        }
+        all.extend(stream.map(|of| gradient(&of, &grads)).into_iter().flatten());
+        Ok(all)
+    };
+    Ok(("scaled", all(true)?, all(false)?, F32))
 }
 
 /// The rows of [`run`], its tolerances multiplied by `factor`.

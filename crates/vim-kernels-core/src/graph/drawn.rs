@@ -108,10 +108,12 @@ pub fn drawn<const D: usize>(
     device: &Device,
     make: impl Fn(u64) -> Vec<f32> + 'static,
 ) -> Tensor<D> {
-    let upload = |numbers| Tensor::<D>::from_data(TensorData::new(numbers, shape), device);
+    // Flat: CUDA keeps rows that are uploaded apart, and a kernel wants them dense.
+    let count = shape.iter().product::<usize>();
+    let upload = |numbers| Tensor::<1>::from_data(TensorData::new(numbers, [count]), device);
     let is_taped = TAPE.with_borrow(Option::is_some);
     if !is_taped {
-        return upload(make(seed));
+        return upload(make(seed)).reshape(shape);
     }
     let held = TAPE.with_borrow_mut(|tape| {
         let Tape { all, next } = tape.as_mut().expect("invariant: it is there");
@@ -119,8 +121,7 @@ pub fn drawn<const D: usize>(
             Some(at) => *at += 1,
             // Read where they are held now, too: a kernel's arguments are as in the recorded pass.
             None => {
-                let numbers = upload(make(seed)).reshape([shape.iter().product::<usize>()]);
-                let numbers = in_own_buffer(&numbers.inner());
+                let numbers = in_own_buffer(&upload(make(seed)).inner());
                 all.push(Drawn { numbers, make: Box::new(make) });
             }
         }

@@ -24,7 +24,7 @@ use burn::backend::{
     Autodiff, AutodiffBackend, Backend, Dispatch, TensorMetadata, backend_extension,
     tensor::FloatTensor,
 };
-use burn::tensor::{DType, FloatDType, Tensor};
+use burn::tensor::{DType, FloatDType, Shape, Slice, Tensor};
 
 use vim_kernels_core::check::{check_dtypes, expect};
 use vim_kernels_core::op::{Tensors, tensors};
@@ -35,6 +35,30 @@ use vim_kernels_core::{Implementation, KernelChoice, KernelError, record_run};
 pub(crate) struct NormSpec {
     pub(crate) epsilon: f32,
     pub(crate) has_residual: bool,
+    /// The row of factors that images are multiplied by.
+    pub(crate) row: Option<usize>,
+}
+
+/// What the images of a batch are multiplied by, as drop path does.
+#[derive(Clone, Debug)]
+pub struct ImageFactors {
+    /// `[P, B]`, f32: a factor for each image at each of P places. No gradient reaches it.
+    pub factors: Tensor<2>,
+    /// The place.
+    pub row: usize,
+}
+
+impl ImageFactors {
+    /// `x [B, ..]` with each image multiplied by its factor, rounded to the type of x; `x` itself
+    /// if there are none.
+    #[must_use]
+    pub fn apply<const R: usize>(factors: Option<Self>, x: Tensor<R>) -> Tensor<R> {
+        let Some(Self { factors, row }) = factors else { return x };
+        let mut shape = [1; R];
+        shape[0] = x.dims()[0];
+        let factors = factors.narrow(0, row, 1).reshape(shape).cast(FloatDType::from(x.dtype()));
+        x * factors
+    }
 }
 
 /// Adds `x` to the residual stream and normalizes the sum: `(normed, sum)` with
@@ -69,38 +93,75 @@ pub fn add_rms_norm<const R: usize>(
     epsilon: f64,
     choice: KernelChoice,
 ) -> Result<(Tensor<R>, Tensor<R>), KernelError> {
-    check(&x, residual.as_ref(), &weight)?;
+    add_scaled_rms_norm(x, None, residual, weight, epsilon, choice)
+}
+
+/// [`add_rms_norm`] of images that are multiplied by their `factors` before, in one pass; bits are
+/// those of [`ImageFactors::apply`] and the norm (but in f32 on WGPU, which may round a product and
+/// a sum once).
+///
+/// # Shapes
+///
+/// - `x`, `residual`, and both results: `[B, .., D]`
+/// - `weight`: `[D]`
+///
+/// # Errors
+///
+/// As [`add_rms_norm`].
+pub fn add_scaled_rms_norm<const R: usize>(
+    x: Tensor<R>,
+    factors: Option<ImageFactors>,
+    residual: Option<Tensor<R>>,
+    weight: Tensor<1>,
+    epsilon: f64,
+    choice: KernelChoice,
+) -> Result<(Tensor<R>, Tensor<R>), KernelError> {
+    check(&x, factors.as_ref(), residual.as_ref(), &weight)?;
     let device = x.device();
     let implementation = choice.resolve(&device)?;
     record_run("add_rms_norm", implementation);
     if implementation == Implementation::Reference {
-        return Ok(reference(x, residual, weight, epsilon));
+        return Ok(reference(ImageFactors::apply(factors, x), residual, weight, epsilon));
     }
-    let spec = NormSpec { epsilon: epsilon as f32, has_residual: residual.is_some() };
-    // A backend extension has no optional tensors: an absent residual is passed as one zero.
-    let residual = match residual {
-        Some(residual) => residual.into_dispatch(),
-        None => Tensor::<1>::zeros([1], (&device, DType::F32)).into_dispatch(),
+    let spec = NormSpec {
+        epsilon: epsilon as f32,
+        has_residual: residual.is_some(),
+        row: factors.as_ref().map(|of| of.row),
     };
+    // A backend extension has no optional tensors: what is absent is passed as the weight, without
+    // a gradient.
+    let absent = || weight.clone().set_require_grad(false).into_dispatch();
+    let residual = residual.map_or_else(absent, Tensor::into_dispatch);
+    let factors = factors.map_or_else(absent, |of| of.factors.detach().into_dispatch());
     let (x, weight) = (x.into_dispatch(), weight.into_dispatch());
     let NormResults { normed, sum } =
-        Dispatch::add_rms_norm(NormArguments { x, residual, weight }, spec);
+        Dispatch::add_rms_norm(NormArguments { x, residual, weight, factors }, spec);
     Ok((Tensor::from_dispatch(normed), Tensor::from_dispatch(sum)))
 }
 
 fn check<const R: usize>(
     x: &Tensor<R>,
+    factors: Option<&ImageFactors>,
     residual: Option<&Tensor<R>>,
     weight: &Tensor<1>,
 ) -> Result<(), KernelError> {
     const OPERATION: &str = "add_rms_norm";
-    let float32 = [("residual", residual.map(Tensor::dtype)), ("weight", Some(weight.dtype()))];
+    let float32 = [
+        ("residual", residual.map(Tensor::dtype)),
+        ("weight", Some(weight.dtype())),
+        ("factors", factors.map(|of| of.factors.dtype())),
+    ];
     check_dtypes(OPERATION, &x.device(), &[("x", x.dtype())], &float32)?;
     let dims = x.dims();
     let d_model = dims[R - 1];
     expect(OPERATION, "x", &dims, !dims.contains(&0), "[.., D], none of them 0".to_string())?;
     let good = weight.dims() == [d_model];
     expect(OPERATION, "weight", &weight.dims(), good, format!("[D] = [{d_model}]"))?;
+    if let Some(ImageFactors { factors, row }) = factors {
+        let (shape, batch) = (factors.dims(), dims[0]);
+        let good = R > 1 && shape[1] == batch && *row < shape[0];
+        expect(OPERATION, "factors", &shape, good, format!("[P, B] = [> {row}, {batch}]"))?;
+    }
     let Some(residual) = residual else { return Ok(()) };
     let (good, expected) = (residual.dims() == dims, format!("that of x, {dims:?}"));
     expect(OPERATION, "residual", &residual.dims(), good, expected)
@@ -126,7 +187,7 @@ fn reference<const R: usize>(
 
 tensors! {
     /// The arguments on a backend, shapes as in [`add_rms_norm`].
-    NormArguments, 3: { x, residual, weight }
+    NormArguments, 4: { x, residual, weight, factors }
 }
 
 tensors! {
@@ -161,9 +222,33 @@ pub(crate) trait NormAdjoint: NormBackend {
 pub(crate) struct Saved<B: Backend> {
     sum: FloatTensor<B>,
     weight: FloatTensor<B>,
+    factors: FloatTensor<B>,
     spec: NormSpec,
     /// Type of x.
     dtype: DType,
+}
+
+impl<B: Backend> Saved<B> {
+    /// The gradient of x from that of what its images were multiplied to.
+    fn of_x(&self, grad: FloatTensor<B>) -> FloatTensor<B> {
+        scaled::<B>(grad, self.factors.clone(), self.spec)
+    }
+}
+
+/// As [`ImageFactors::apply`], on a backend; `x` itself if the call has no factors.
+fn scaled<B: Backend>(
+    x: FloatTensor<B>,
+    factors: FloatTensor<B>,
+    spec: NormSpec,
+) -> FloatTensor<B> {
+    let Some(row) = spec.row else { return x };
+    let mut shape = vec![1; x.shape().num_dims()];
+    shape[0] = x.shape()[0];
+    let row = B::float_slice(factors, &[Slice::from(row..row + 1), Slice::from(0..shape[0])]);
+    let row = B::float_reshape(row, Shape::from(shape));
+    let dtype = x.dtype();
+    let row = if dtype == DType::F32 { row } else { B::float_cast(row, dtype.into()) };
+    B::float_mul(x, row)
 }
 
 /// The gradients that have reached `normed` and `sum`, shared by the three nodes of a call.
@@ -173,12 +258,12 @@ type Arrived<B> = Arc<Mutex<[Option<FloatTensor<B>>; 2]>>;
 #[derive(Debug)]
 struct Operation;
 
-impl<B: NormAdjoint> Backward<B, 3> for Operation {
+impl<B: NormAdjoint> Backward<B, 4> for Operation {
     type State = (Saved<B>, Arrived<B>);
 
     fn backward(
         self,
-        ops: Ops<Self::State, 3>,
+        ops: Ops<Self::State, 4>,
         grads: &mut Gradients,
         _checkpointer: &mut Checkpointer,
     ) {
@@ -193,6 +278,7 @@ impl<B: NormAdjoint> Backward<B, 3> for Operation {
                 } else {
                     B::float_cast(through.clone(), saved.dtype.into())
                 };
+                let x = saved.of_x(x);
                 let (shape, device) = (saved.weight.shape(), saved.weight.device());
                 let zeros = || B::float_zeros(shape, &device, FloatDType::F32);
                 [Some(x), Some(through), wants_weight.then(zeros)]
@@ -231,7 +317,7 @@ impl<B: NormAdjoint, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
         let inputs = inputs.into_array();
         let nodes = inputs.each_ref().map(|t| t.node());
         let inputs = NormArguments::<B>::from_array(inputs.map(|t| t.into_primitive()));
-        let weight = inputs.weight.clone();
+        let (weight, factors) = (inputs.weight.clone(), inputs.factors.clone());
         let NormResults { normed, sum } = B::add_rms_norm(inputs, spec);
         let prep = match Operation.prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prep) => prep,
@@ -240,7 +326,7 @@ impl<B: NormAdjoint, C: CheckpointStrategy> NormBackend for Autodiff<B, C> {
             }
         };
         let arrived = Arrived::<B>::default();
-        let saved = Saved { sum: sum.clone(), weight, spec, dtype };
+        let saved = Saved { sum: sum.clone(), weight, factors, spec, dtype };
         // Nobody reads this output: it is the operation's node below the results.
         let operation = prep.finish((saved, arrived.clone()), sum.clone());
         let result = |number: usize, of: FloatTensor<B>| {

@@ -5,7 +5,7 @@ use burn::backend::{Flex, TensorMetadata, tensor::FloatTensor};
 use burn::tensor::DType;
 use rayon::prelude::*;
 
-use super::{NormAdjoint, NormArguments, NormBackend, NormResults, NormSpec, Saved};
+use super::{NormAdjoint, NormArguments, NormBackend, NormResults, NormSpec, Saved, scaled};
 use vim_kernels_core::Real;
 use vim_kernels_core::native::lanes::{LANES, Lanes};
 use vim_kernels_core::native::slices::{contiguous, slice, tensor, tensor_as};
@@ -15,7 +15,9 @@ use vim_kernels_core::op::Tensors;
 impl NormBackend for Flex {
     fn add_rms_norm(inputs: NormArguments<Self>, spec: NormSpec) -> NormResults<Self> {
         let dtype = inputs.x.dtype();
-        let NormArguments { x, residual, weight } = inputs.map(|t| contiguous(&t));
+        let x = scaled::<Self>(inputs.x, inputs.factors.clone(), spec);
+        let NormArguments { x, residual, weight, .. } =
+            NormArguments { x, ..inputs }.map(|t| contiguous(&t));
         let shape = x.shape();
         let sum =
             if spec.has_residual { tensor(add(slice(&x), slice(&residual)), &shape) } else { x };
@@ -27,12 +29,13 @@ impl NormBackend for Flex {
 
 impl NormAdjoint for Flex {
     fn adjoint(
-        Saved { sum, weight, spec, dtype }: Saved<Self>,
+        saved: Saved<Self>,
         grad_normed: FloatTensor<Self>,
         grad_sum: Option<FloatTensor<Self>>,
         wants_weight: bool,
     ) -> [Option<FloatTensor<Self>>; 3] {
-        let [grad_normed, sum, weight] = [grad_normed, sum, weight].map(|t| contiguous(&t));
+        let (spec, dtype) = (saved.spec, saved.dtype);
+        let [grad_normed, sum, weight] = [&grad_normed, &saved.sum, &saved.weight].map(contiguous);
         let grad_sum = grad_sum.map(|t| contiguous(&t));
         let norm = Norm { weight: slice(&weight), epsilon: spec.epsilon };
         let (grad, grad_weight) =
@@ -41,7 +44,7 @@ impl NormAdjoint for Flex {
         let x = (dtype != DType::F32).then(|| tensor_as(grad.clone(), &shape, dtype));
         let sum = tensor(grad, &shape);
         let of_weight = || tensor(grad_weight, &weight.shape().dims::<1>());
-        let of_x = x.unwrap_or_else(|| sum.clone());
+        let of_x = saved.of_x(x.unwrap_or_else(|| sum.clone()));
         [Some(of_x), Some(sum), wants_weight.then(of_weight)]
     }
 }

@@ -1,8 +1,10 @@
 //! The addition to the residual stream with its norm, kernel and reference, against the oracle.
 
 use burn::tensor::{Device, FloatDType, Tensor};
-use vim_kernels::{Implementation, KernelChoice, KernelError, add_rms_norm};
-use vim_verify::norm::{Reads, SIZES, inputs, judge, run};
+use vim_kernels::{
+    ImageFactors, Implementation, KernelChoice, KernelError, add_rms_norm, add_scaled_rms_norm,
+};
+use vim_verify::norm::{Reads, SIZES, inputs, judge, run, scaled};
 
 use crate::support::{BOTH, Dtype, Numbers, bf16_devices, devices, error, pass, tensor, values};
 
@@ -53,6 +55,32 @@ fn the_same_bits_twice() {
     }
 }
 
+#[test]
+fn images_with_factors_have_the_bits_of_the_product_and_the_norm() {
+    let sizes = [[1, 5], [7, 1000], [37, 192], [3, 2000]];
+    let forms =
+        [(true, Reads::Both), (false, Reads::Both), (true, Reads::Normed), (true, Reads::Sum)];
+    for ([count, d_model], (residual, reads)) in
+        sizes.iter().flat_map(|size| forms.map(|form| (*size, form)))
+    {
+        for one in BOTH {
+            for device in devices() {
+                let norm = inputs(count, d_model, residual, Dtype::F32);
+                let (_, got, want, most) = scaled(&norm, reads, one, Dtype::F32, &device).unwrap();
+                assert!(error(&got, &want) <= most, "{device:?} {count} {d_model}");
+                // WGSL may make one operation of a product and a sum.
+                let wgsl = format!("{device:?}").contains("Wgpu");
+                assert!(wgsl || got == want, "{device:?} {count} {d_model} {reads:?}");
+            }
+            for device in bf16_devices() {
+                let norm = inputs(count, d_model, residual, Dtype::Bf16);
+                let (_, got, want, _) = scaled(&norm, reads, one, Dtype::Bf16, &device).unwrap();
+                assert_eq!(got, want, "{device:?} {count} {d_model} {reads:?}");
+            }
+        }
+    }
+}
+
 /// Two layers share a stream: the sum of the first is read by its own norm and by the second layer.
 /// The same graph arises where memory-bound operations are recomputed in the backward pass.
 #[test]
@@ -97,4 +125,15 @@ fn wrong_arguments_are_named() {
     assert!(matches!(residual, KernelError::Shape { tensor: "residual", .. }), "{residual}");
     let half = call(zeros([2, 3]), zeros([2, 3]).cast(FloatDType::BF16), 3).unwrap_err();
     assert!(matches!(half, KernelError::Dtype { tensor: "residual", .. }), "{half}");
+    let scaled = |factors: [usize; 2], row| {
+        let factors = ImageFactors { factors: zeros(factors), row };
+        let weight = Tensor::zeros([3], &device);
+        let choice = KernelChoice::Auto;
+        add_scaled_rms_norm(zeros([2, 3]), Some(factors), None, weight, EPSILON, choice)
+    };
+    assert!(scaled([4, 2], 3).is_ok());
+    for (factors, row) in [([4, 2], 4), ([4, 3], 0)] {
+        let wrong = scaled(factors, row).unwrap_err();
+        assert!(matches!(wrong, KernelError::Shape { tensor: "factors", .. }), "{wrong}");
+    }
 }

@@ -62,21 +62,65 @@ pub(crate) fn lane_sum<N: Size>(value: Vector<f32, N>) -> f32 {
     sum
 }
 
+/// What images are multiplied by: from `first` on a factor for each `rows` rows.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(crate) struct Images {
+    first: usize,
+    rows: usize,
+}
+
+/// `value` in the type of x, times the factor of its row's image in that type, rounded to it.
+#[cube]
+fn scaled<F: Float, N: Size>(
+    value: Vector<f32, N>,
+    row: usize,
+    factors: &[f32],
+    images: Images,
+    #[comptime] ptx: bool,
+) -> Vector<f32, N> {
+    let factor = f32::cast_from(F::cast_from(factors[images.first + row / images.rows]));
+    let mut product = Vector::<f32, N>::empty();
+    #[unroll]
+    for lane in 0..N::value() {
+        let value = f32::cast_from(F::cast_from(value.extract(lane)));
+        product.insert(lane, f32::cast_from(F::cast_from(alone(value, factor, ptx))));
+    }
+    product
+}
+
+/// `a·b`, which PTX never makes one operation with a sum.
+#[cube]
+fn alone(a: f32, b: f32, #[comptime] ptx: bool) -> f32 {
+    if comptime!(ptx) {
+        let y: f32;
+        gpu_asm!("mul.rn.f32 {y}, {a}, {b};", a = in(_) a, b = in(_) b, y = out(_) y, options(pure, nomem));
+        y
+    } else {
+        a * b
+    }
+}
+
 /// `sum = x + residual` and `normed = sum / sqrt(mean(sum²) + epsilon) · weight`, rows of `width`
-/// vectors; without `has_residual` the sum is x, and with `write_sum` it is written.
+/// vectors; without `has_residual` the sum is x, and with `write_sum` it is written. With
+/// `has_factors` x is what its images are multiplied to.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn norm_forward<F: Float, N: Size>(
     x: &[Vector<F, N>],
     residual: &[Vector<f32, N>],
     weight: &[Vector<f32, N>],
+    factors: &[f32],
     normed: &mut [Vector<F, N>],
     sum: &mut [Vector<f32, N>],
     rows: usize,
     width: usize,
     epsilon: f32,
+    images: Images,
     #[comptime] config: NormConfig,
     #[comptime] has_residual: bool,
+    #[comptime] has_factors: bool,
     #[comptime] write_sum: bool,
+    #[comptime] ptx: bool,
     #[define(F)] _dtype: ElemType,
 ) {
     let mut shared = Shared::<[f32]>::new_slice(comptime!(if config.planes { 1 } else { CUBE }));
@@ -91,6 +135,9 @@ pub(crate) fn norm_forward<F: Float, N: Size>(
         values[k] = Vector::new(0.0f32);
         if row < rows && column < width {
             let mut value = Vector::<f32, N>::cast_from(x[base + column]);
+            if comptime!(has_factors) {
+                value = scaled::<F, N>(value, row, factors, images, ptx);
+            }
             if comptime!(has_residual) {
                 value += residual[base + column];
             }
@@ -124,6 +171,7 @@ pub(crate) fn norm_backward<F: Float, N: Size>(
     grad_sum: &[Vector<f32, N>],
     sum: &[Vector<f32, N>],
     weight: &[Vector<f32, N>],
+    factors: &[f32],
     grad_out: &mut [Vector<f32, N>],
     grad_x: &mut [Vector<F, N>],
     partials: &mut [Vector<f32, N>],
@@ -131,9 +179,12 @@ pub(crate) fn norm_backward<F: Float, N: Size>(
     width: usize,
     cubes: usize,
     epsilon: f32,
+    images: Images,
     #[comptime] config: NormConfig,
     #[comptime] has_grad_sum: bool,
+    #[comptime] has_factors: bool,
     #[comptime] write_x: bool,
+    #[comptime] ptx: bool,
     #[define(F)] _dtype: ElemType,
 ) {
     let mut shared = Shared::<[f32]>::new_slice(comptime!(if config.planes { 1 } else { CUBE }));
@@ -195,6 +246,9 @@ pub(crate) fn norm_backward<F: Float, N: Size>(
                 }
                 grad_out[base + column] = grad;
                 if comptime!(write_x) {
+                    if comptime!(has_factors) {
+                        grad = scaled::<F, N>(grad, row, factors, images, ptx);
+                    }
                     grad_x[base + column] = Vector::cast_from(grad);
                 }
             }

@@ -12,9 +12,9 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::CubeDim;
 
 use super::{NormAdjoint, NormArguments, NormBackend, NormResults, NormSpec, Saved};
-use kernel::{CUBE, NormConfig, norm_backward, norm_forward};
+use kernel::{CUBE, ImagesLaunch, NormConfig, norm_backward, norm_forward};
 use vim_kernels_core::cube::sum::sum_rows;
-use vim_kernels_core::cube::{cubes, dense, elem, empty, has_planes, lanes};
+use vim_kernels_core::cube::{cubes, dense, elem, empty, has_planes, has_ptx, lanes};
 use vim_kernels_core::op::Tensors;
 
 /// Threads of a plane.
@@ -58,22 +58,30 @@ impl Cut {
     }
 }
 
+/// Where the factors of the images of `x` are.
+fn images(x: &CubeTensor, rows: usize, spec: NormSpec) -> ImagesLaunch {
+    let batch = x.shape()[0];
+    ImagesLaunch::new(spec.row.unwrap_or(0) * batch, rows / batch)
+}
+
 impl NormBackend for CubeBackend {
     fn add_rms_norm(inputs: NormArguments<Self>, spec: NormSpec) -> NormResults<Self> {
-        let NormArguments { x, residual, weight } = inputs.map(dense);
+        let NormArguments { x, residual, weight, factors } = inputs.map(dense);
         let client = x.client.clone();
         let cut = Cut::new(&x);
         let normed = empty(&x, x.shape(), x.dtype);
-        // Without a residual, x in f32 is already the sum.
-        let write_sum = spec.has_residual || x.dtype != DType::F32;
+        // Without a residual and factors, x in f32 is already the sum.
+        let has_factors = spec.row.is_some();
+        let write_sum = spec.has_residual || has_factors || x.dtype != DType::F32;
         let sum = if write_sum { empty(&x, x.shape(), DType::F32) } else { x.clone() };
         // A binding of the right type that the kernel does not read.
         let unused = || empty(&x, [cut.lanes], DType::F32);
         let residual = if spec.has_residual { residual } else { unused() };
         let written = if write_sum { sum.clone() } else { unused() };
         let (address, elem) = (sum.required_address_type(), elem(&x));
+        let (images, ptx) = (images(&x, cut.rows, spec), has_ptx(&x));
         // SAFETY: all tensors are contiguous with rows of `width` vectors; a thread stays within
-        // its row and `rows`.
+        // its row and `rows`, and there is a factor for each image.
         unsafe {
             norm_forward::launch_unchecked(
                 &client,
@@ -84,14 +92,18 @@ impl NormBackend for CubeBackend {
                 x.into_buffer_arg(),
                 residual.into_buffer_arg(),
                 weight.into_buffer_arg(),
+                factors.into_buffer_arg(),
                 normed.clone().into_buffer_arg(),
                 written.into_buffer_arg(),
                 cut.rows,
                 cut.width,
                 spec.epsilon,
+                images,
                 cut.config,
                 spec.has_residual,
+                has_factors,
                 write_sum,
+                ptx,
                 elem,
             );
         }
@@ -101,19 +113,20 @@ impl NormBackend for CubeBackend {
 
 impl NormAdjoint for CubeBackend {
     fn adjoint(
-        Saved { sum, weight, spec, dtype }: Saved<Self>,
+        Saved { sum, weight, factors, spec, dtype }: Saved<Self>,
         grad_normed: FloatTensor<Self>,
         grad_sum: Option<FloatTensor<Self>>,
         wants_weight: bool,
     ) -> [Option<FloatTensor<Self>>; 3] {
-        let [grad_normed, sum, weight] = [grad_normed, sum, weight].map(dense);
+        let [grad_normed, sum, weight, factors] = [grad_normed, sum, weight, factors].map(dense);
         let grad_sum = grad_sum.map(dense);
         let client = sum.client.clone();
         let cut = Cut::new(&sum);
         let count = cut.rows.div_ceil(cut.config.rows()).min(CUBES);
 
         let grad = empty(&sum, sum.shape(), DType::F32);
-        let write_x = dtype != DType::F32;
+        let has_factors = spec.row.is_some();
+        let write_x = has_factors || dtype != DType::F32;
         let unused = || empty(&sum, [cut.lanes], dtype);
         let grad_x = if write_x { empty(&sum, sum.shape(), dtype) } else { unused() };
         let width = weight.shape();
@@ -121,6 +134,7 @@ impl NormAdjoint for CubeBackend {
         let has_grad_sum = grad_sum.is_some();
         let grad_sum = grad_sum.unwrap_or_else(|| empty(&sum, [cut.lanes], DType::F32));
         let address = sum.required_address_type();
+        let (images, ptx) = (images(&sum, cut.rows, spec), has_ptx(&sum));
         // SAFETY: as in the forward pass; a cube writes one row of the partial sums.
         unsafe {
             norm_backward::launch_unchecked(
@@ -133,6 +147,7 @@ impl NormAdjoint for CubeBackend {
                 grad_sum.into_buffer_arg(),
                 sum.clone().into_buffer_arg(),
                 weight.into_buffer_arg(),
+                factors.into_buffer_arg(),
                 grad.clone().into_buffer_arg(),
                 grad_x.clone().into_buffer_arg(),
                 partials.clone().into_buffer_arg(),
@@ -140,9 +155,12 @@ impl NormAdjoint for CubeBackend {
                 cut.width,
                 count,
                 spec.epsilon,
+                images,
                 cut.config,
                 has_grad_sum,
+                has_factors,
                 write_x,
+                ptx,
                 dtype_to_storage_type(dtype),
             );
         }
