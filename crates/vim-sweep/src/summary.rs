@@ -85,16 +85,32 @@ impl Comparison {
 }
 
 impl SeedValue {
-    /// Why the run does not count; `None` if it counts.
-    pub fn absence(&self) -> Option<String> {
+    /// Which run it is and why it does not count; `None` if it counts.
+    fn absence(&self) -> Option<(String, String)> {
         if self.value.is_some() {
             return None;
         }
         let name = self.seed.as_ref().map_or_else(|| self.name.clone(), |seed| format!("s{seed}"));
-        Some(match self.state == RunState::Finished {
-            true => format!("{name} has no such number"),
-            false => format!("{name} {}", self.state),
-        })
+        let why = match self.state == RunState::Finished {
+            true => "no such number".to_owned(),
+            false => self.state.to_string(),
+        };
+        Some((name, why))
+    }
+}
+
+impl Group {
+    /// The runs that do not count, by why: `s1, s2 missing; s3 failed (76)`; empty if all count.
+    pub fn absences(&self) -> String {
+        let mut by_why: Vec<(String, Vec<String>)> = Vec::new();
+        for (name, why) in self.seeds.iter().filter_map(SeedValue::absence) {
+            match by_why.iter_mut().find(|(known, _)| *known == why) {
+                Some((_, names)) => names.push(name),
+                None => by_why.push((why, vec![name])),
+            }
+        }
+        let each = by_why.iter().map(|(why, names)| format!("{} {why}", names.join(", ")));
+        each.collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -235,13 +251,11 @@ mod tests {
         let paired = foh.comparison.as_ref().unwrap().paired.unwrap();
         // Seeds 0 and 2: the pair of the failed one is left out.
         assert!((paired.mean - 0.035).abs() < 1e-12 && paired.n == 2, "{paired:?}");
-        let absent: Vec<String> = foh.seeds.iter().filter_map(SeedValue::absence).collect();
-        assert_eq!(absent, ["s1 failed (76)"]);
+        assert_eq!(foh.absences(), "s1 failed (76)");
         assert_eq!((zoh.diverged, foh.diverged, foh.seconds.unwrap().n), (0, 1, 2));
         // Of the run that diverged, too.
         assert_eq!((zoh.largest_delta_a, foh.largest_delta_a), (None, Some(9.5)));
-        let absent: Vec<String> = rk4.seeds.iter().filter_map(SeedValue::absence).collect();
-        assert_eq!(absent, ["s1 missing", "s2 running"]);
+        assert_eq!(rk4.absences(), "s1 missing; s2 running");
         let paired = rk4.comparison.as_ref().unwrap().paired.unwrap();
         assert_eq!((paired.n, paired.p), (1, None));
         // Two comparisons are planned, whichever have a p: foh's is corrected for both.

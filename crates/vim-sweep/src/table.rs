@@ -26,7 +26,7 @@ pub fn head(summary: &Summary) -> Vec<String> {
     if has_arguments(summary) {
         head.push("largest |ΔA|".into());
     }
-    if absences(summary).next().is_some() {
+    if has_absences(summary) {
         head.push("not counted".into());
     }
     head
@@ -41,8 +41,8 @@ pub(crate) fn baseline(summary: &Summary) -> Option<String> {
     Some(if names.all(|name| name == first) { first.to_owned() } else { "baseline".to_owned() })
 }
 
-fn absences(summary: &Summary) -> impl Iterator<Item = String> {
-    summary.groups.iter().flat_map(|group| group.seeds.iter().filter_map(SeedValue::absence))
+fn has_absences(summary: &Summary) -> bool {
+    summary.groups.iter().any(|group| !group.absences().is_empty())
 }
 
 fn has_diverged(summary: &Summary) -> bool {
@@ -57,7 +57,7 @@ fn has_arguments(summary: &Summary) -> bool {
 pub fn rows(summary: &Summary) -> Vec<Vec<String>> {
     let metric = summary.metric;
     let with_baseline = baseline(summary).is_some();
-    let with_absences = absences(summary).next().is_some();
+    let with_absences = has_absences(summary);
     let row = |group: &Group| {
         let counted = group.sample.map_or(0, |sample| sample.n);
         let number = |value: Option<f64>| value.map_or(NONE.into(), |value| metric.show(value));
@@ -80,8 +80,7 @@ pub fn rows(summary: &Summary) -> Vec<Vec<String>> {
             row.push(or_none(group.largest_delta_a.map(three_digits)));
         }
         if with_absences {
-            let absent: Vec<String> = group.seeds.iter().filter_map(SeedValue::absence).collect();
-            row.push(absent.join(", "));
+            row.push(group.absences());
         }
         row
     };
@@ -247,7 +246,6 @@ pub fn csv(summary: &Summary) -> String {
         let paired = comparison.and_then(|comparison| comparison.paired);
         let end =
             |sign: f64| paired.and_then(|paired| Some(paired.mean + sign * paired.half_width?));
-        let absent: Vec<String> = group.seeds.iter().filter_map(SeedValue::absence).collect();
         let numbers = [
             summary.metric.to_string(),
             pick.to_owned(),
@@ -269,7 +267,7 @@ pub fn csv(summary: &Summary) -> String {
             digits(group.seconds.map(|seconds| seconds.mean)),
             group.diverged.to_string(),
             digits(group.largest_delta_a),
-            absent.join(", "),
+            group.absences(),
         ];
         records.push(values.chain(numbers).collect());
     }
@@ -376,7 +374,7 @@ n: finished";
         assert_eq!(rows[1][1..3], ["0/3", "–"]);
         assert_eq!(rows[1][5], "no pair of seeds");
         assert_eq!(rows[2][2], "60.00 (one run)");
-        let rest = ["one pair", "–", "–", "–", "0.2", "0/3", "–", "s1 missing, s2 missing"];
+        let rest = ["one pair", "–", "–", "–", "0.2", "0/3", "–", "s1, s2 missing"];
         assert_eq!(rows[2][6..], rest);
         assert_eq!(
             (&rows[0][12], &rows[1][10..13]),

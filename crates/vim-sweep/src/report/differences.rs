@@ -115,6 +115,7 @@ impl View<'_> {
              differ</th>{groups}"
         );
         let shown = found.images.iter().take(SHOWN).enumerate();
+        let folder = common_folder(&found.images);
         let row = |(place, one): (usize, &DifferingImage)| {
             let picture = match self.page.thumbnails.get(place) {
                 _ if !has_pictures => String::new(),
@@ -133,7 +134,7 @@ impl View<'_> {
             format!(
                 "<tr>{picture}<td class=\"long\"><code>{}</code></td><td class=\"long\">{}</td>\
                  <td>{}/{}</td>{right}</tr>",
-                escape(&one.image.name),
+                escape(&one.image.name[folder.len()..]),
                 escape(&class),
                 one.pairs(),
                 found.pairs.len()
@@ -142,20 +143,35 @@ impl View<'_> {
         let rows: String = shown.map(row).collect();
         let all = found.images.len();
         let shown = all.min(SHOWN);
+        let within = match folder {
+            "" => String::new(),
+            folder => format!(" within <code>{}</code>", escape(folder)),
+        };
         format!(
             "<h3>The images on which most pairs differ</h3><div class=\"wide\">{}</div><p \
-             class=\"note\">{shown} of {all}; the file <code>differing_images.csv</code> has all. \
-             Under each setting: how many of its runs get the image right. The images are chosen \
+             class=\"note\">{shown} of {all}{within}; the file <code>differing_images.csv</code> \
+             has all. Under each setting: how many of its runs get the image right. The images are chosen \
              because they differ: among many, some do by chance.</p>",
             table(&head, &rows)
         )
     }
 }
 
+/// The folder that all images are in, with the slash behind it; empty if there is none.
+fn common_folder(images: &[DifferingImage]) -> &str {
+    let mut names = images.iter().map(|one| one.image.name.as_str());
+    let folder = |name: &'_ str| name.rfind('/').map_or(0, |at| at + 1);
+    let first = names.next().map_or("", |name| &name[..folder(name)]);
+    names.fold(first, |common, name| {
+        let same = common.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
+        &common[..common.as_bytes()[..same].iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1)]
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::page_with;
-    use super::SHOWN;
+    use super::{DifferingImage, SHOWN, common_folder};
     use crate::fixture::{predictions, study};
     use crate::predictions::Predictions;
 
@@ -197,6 +213,24 @@ mod tests {
         assert_eq!(text.matches(".png</code>").count(), SHOWN);
         assert_has(&text, &["20 of 25;", "&lt; 0.001"]);
         assert!(!text.contains("<img"));
+    }
+
+    #[test]
+    fn names_are_within_their_common_folder() {
+        let of = |names: &[&str]| {
+            let row = |name: &&str| format!("0,{name},0,class 0,0\n");
+            let rows: String = names.iter().map(row).collect();
+            let text = "index,image,label,label_name,predicted\n".to_owned() + &rows;
+            let images = Predictions::parse(text.as_bytes()).unwrap().images;
+            let differing =
+                |image| DifferingImage { image, only_baseline: 1, only_other: 0, right: vec![] };
+            common_folder(&images.into_iter().map(differing).collect::<Vec<_>>()).to_owned()
+        };
+        assert_eq!(of(&["/data/test/bee/1.png", "/data/test/bear/1.png"]), "/data/test/");
+        assert_eq!(of(&["/data/test/bée/1.png", "/data/test/bèe/1.png"]), "/data/test/");
+        assert_eq!(of(&["test/bee/1.png"]), "test/bee/");
+        assert_eq!(of(&["1.png", "10.png"]), "");
+        assert_eq!(of(&[]), "");
     }
 
     #[test]

@@ -18,10 +18,23 @@ pub fn warnings(
         let why = run.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
         if matches!(run.state, RunState::Failed(_)) {
             warnings.push(format!("{} {}{why}", run.name, run.state));
-        } else if run.state != RunState::Finished {
-            warnings.push(format!("{} is {}", run.name, run.state));
         }
     }
+    let mut unfinished: Vec<(String, Vec<&str>)> = Vec::new();
+    for run in outcomes {
+        if matches!(run.state, RunState::Failed(_) | RunState::Finished) {
+            continue;
+        }
+        let state = run.state.to_string();
+        match unfinished.iter_mut().find(|(known, _)| *known == state) {
+            Some((_, names)) => names.push(&run.name),
+            None => unfinished.push((state, vec![&run.name])),
+        }
+    }
+    warnings.extend(unfinished.iter().map(|(state, names)| match names[..] {
+        [name] => format!("{name} is {state}"),
+        _ => format!("{} runs are {state}: {}", names.len(), names.join(", ")),
+    }));
     // Planning checks `must_match`, but recorded configurations may differ from the planned ones.
     let recorded: Vec<(String, Assignments)> =
         outcomes.iter().map(|run| (run.name.clone(), run.values.clone())).collect();
@@ -79,5 +92,7 @@ mod tests {
         assert_eq!(found[0], "zoh-s1 is interrupted");
         assert!(found[1].contains("train.batch_size is 128 in zoh-s0, zoh-s1 and 64 in rk4-s0"));
         assert_eq!(found[2], "the runs did not have the same threads: 1 (rk4-s0), 2 (2 runs)");
+        runs[2].state = RunState::Interrupted;
+        assert_eq!(warnings_of(&runs)[0], "2 runs are interrupted: zoh-s1, rk4-s0");
     }
 }
