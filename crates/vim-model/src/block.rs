@@ -118,7 +118,7 @@ impl Block {
         residual: Option<Tensor<3>>,
     ) -> Result<(Tensor<3>, Tensor<3>), KernelError> {
         let choice = self.mixer.forward.scan_options.choice;
-        let (normed, residual) = self.norm.forward_dropped(hidden, factors, residual, choice)?;
+        let (normed, residual) = self.norm.forward(hidden, factors, residual, choice)?;
         Ok((self.mixer.forward(normed)?, residual))
     }
 }
@@ -186,7 +186,8 @@ pub struct Norm {
 }
 
 impl Norm {
-    /// Adds `x` to the residual stream and normalizes every token of the sum: `(normed, sum)`.
+    /// Adds `x`, its images times their `factors`, to the residual stream and normalizes every
+    /// token of the sum: `(normed, sum)`.
     ///
     /// # Shapes
     ///
@@ -201,16 +202,6 @@ impl Norm {
     ///
     /// Zhang and Sennrich 2019, eq. 4; Ba et al. 2016, eq. 4. The original's `fused_add_norm`.
     pub fn forward(
-        &self,
-        x: Tensor<3>,
-        residual: Option<Tensor<3>>,
-        choice: KernelChoice,
-    ) -> Result<(Tensor<3>, Tensor<3>), KernelError> {
-        self.forward_dropped(x, None, residual, choice)
-    }
-
-    /// [`Self::forward`] of images that drop path multiplies by `factors`.
-    pub(crate) fn forward_dropped(
         &self,
         x: Tensor<3>,
         factors: Option<ImageFactors>,

@@ -352,7 +352,8 @@ impl Vim {
         let hidden = ImageFactors::apply(factors, stream.hidden);
         // The head's input is f32 in every precision.
         let hidden = hidden.cast(FloatDType::F32);
-        let (normed, _) = self.norm_f.forward(hidden, stream.residual, self.config.ssm.scan)?;
+        let (normed, _) =
+            self.norm_f.forward(hidden, None, stream.residual, self.config.ssm.scan)?;
         Ok(normed)
     }
 }
