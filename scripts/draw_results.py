@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Keep the records of studies in docs/results/, and put their tables into docs/results.md and docs/collapse.md.
+"""Keep the records of studies in docs/results/, and put their tables into docs/results.md, docs/collapse.md and README.md.
 
     scripts/draw_results.py --keep FOLDER [vim-train]   take the records of a sweep's folder, as far as it is trained
     scripts/draw_results.py --restore NAME FOLDER       make a sweep's folder of its records, in which a study goes on
     scripts/draw_results.py                             write the tables
     scripts/draw_results.py --check                     change nothing; exit 1 if a table is out of date or a record unlike it
 
-In a page a study's table stands between `<!-- results NAME -->` and `<!-- /results -->`; that of a search, with a row for each
+In a page a study's table stands between `<!-- results NAME -->` and `<!-- /results -->`, with fewer columns between
+`<!-- brief NAME -->` and `<!-- /brief -->`; that of a search, with a row for each
 method and a column for each value of KEY, between `<!-- search NAME KEY -->` and `<!-- /search -->`; and one with a column for
 each setting of some keys, and a row for each of the others, between `<!-- grid NAME KEY,KEY -->` and `<!-- /grid -->`. NAME is
 the sweep's. Of a study docs/results/NAME has
@@ -31,10 +32,10 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-RECORDS, PAGES = ROOT / "docs/results", [ROOT / "docs/results.md", ROOT / "docs/collapse.md"]
+RECORDS, PAGES = ROOT / "docs/results", [ROOT / page for page in ("docs/results.md", "docs/collapse.md", "README.md")]
 MOST_BYTES = 5_000_000
 SCORES = {"top1": "top-1", "top5": "top-5", "miou": "mIoU", "box_ap": "box AP", "mask_ap": "mask AP"}
-MARK = re.compile(r"<!-- (results|search|grid) (\S+?)(?: (\S+))? -->\n(.*?)<!-- /\1 -->", re.DOTALL)
+MARK = re.compile(r"<!-- (results|brief|search|grid) (\S+?)(?: (\S+))? -->\n(.*?)<!-- /\1 -->", re.DOTALL)
 METHOD = "model.discretization"
 
 
@@ -136,6 +137,11 @@ class Study:
             return "diverged" if group["diverged"] == group["planned"] else "–"
         return self.number(sample["mean"]) + (f" ± {self.number(sample['sd'])}" if sample["sd"] is not None else "")
 
+    def brief(self):
+        """The table's results and differences alone."""
+        rows = (line.replace("\\|", "").strip("|").split("|") for line in self.table())
+        return ["|" + "|".join([*row[:5], row[6]]) + "|" for row in rows]
+
     def table(self):
         """A line for each setting: its results, and how it differs from the baseline."""
         groups = self.of["summary"]["groups"]
@@ -222,7 +228,7 @@ def main():
         if (RECORDS / name / "summary.json").exists():
             study = Study(name)
             wrong.extend(study.unlike())
-            lines = {"results": study.table, "search": lambda: study.search(key), "grid": lambda: study.grid(key)}[kind]()
+            lines = {"results": study.table, "brief": study.brief, "search": lambda: study.search(key), "grid": lambda: study.grid(key)}[kind]()
         head = f"<!-- {kind} {name}{' ' + key if key else ''} -->"
         return "\n".join([head, *lines, f"<!-- /{kind} -->"])
 
