@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::config::Pick;
 use crate::metric::Metric;
 use crate::statistics::{LEVEL, POWER, ROUNDING};
-use crate::summary::{Comparison, Group, SeedValue, Summary};
+use crate::summary::{Comparison, Group, Summary};
 
 /// Placeholder for an unknown value.
 const NONE: &str = "–";
