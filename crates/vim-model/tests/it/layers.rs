@@ -17,7 +17,7 @@ fn layers_are_built_alone() {
     assert_eq!(tokens.dims(), [2, 49, 16]);
     let norm = NormConfig { kind: NormKind::Layer, ..NormConfig::new(16) };
     let layer = norm.init(&device).unwrap();
-    let (normed, _) = layer.forward(tokens.clone(), None, KernelChoice::Auto).unwrap();
+    let (normed, _) = layer.forward(tokens.clone(), None, None, KernelChoice::Auto).unwrap();
     let mixer = MixerConfig { expand: 1, ..MixerConfig::new(16) };
     let direction = Direction::init(&mixer, true, &device, 0).unwrap();
     assert!(direction.scan_options.reverse);
