@@ -2,7 +2,7 @@
 
 use burn::tensor::Device;
 use vim_kernels::oracle::OracleNorm;
-use vim_kernels::{ImageFactors, Implementation, KernelError, add_rms_norm, add_scaled_rms_norm};
+use vim_kernels::{ImageFactors, Implementation, KernelError, add_scaled_rms_norm};
 
 use crate::check::{Array, Check, Context, Row, Subject, choice, rows_of, worst};
 use crate::compare::{Dtype, Numbers, gradient, tensor, values_of};
@@ -18,17 +18,10 @@ pub(crate) fn checks(context: &Context) -> Vec<Check> {
     let check = |(implementation, dtype)| {
         let run = move |context: &Context, factor| {
             let few = context.few_kernels(implementation);
-            worst(cases(few).into_iter().map(|([count, d_model], residual, reads)| {
-                let norm = inputs(count, d_model, residual, dtype);
-                let device = &context.device;
-                let mut rows = judge(&norm, reads, implementation, dtype, device, factor)?;
-                // No place of a model has factors and no residual.
-                if residual {
-                    let scaled = scaled(&norm, reads, implementation, dtype, device)?;
-                    let note = format!("{count} images of two rows, D {d_model}, {reads:?}");
-                    rows.extend(rows_of(vec![scaled], 1e-30, factor, &note));
-                }
-                Ok(rows)
+            worst(cases(few).into_iter().map(|([rows, d_model], residual, reads, factors)| {
+                let (images, rows) = if factors { (kept(rows), 2 * rows) } else { (vec![], rows) };
+                let norm = inputs(rows, d_model, residual, dtype);
+                judge(&norm, reads, &images, implementation, dtype, &context.device, factor)
             }))
         };
         Check::new(Subject::Oracle, "add_rms_norm", implementation, dtype, run)
@@ -52,18 +45,40 @@ pub enum Reads {
 pub const SIZES: [[usize; 2]; 9] =
     [[1, 1], [7, 1], [1, 5], [7, 5], [1, 384], [7, 1000], [37, 192], [3, 2000], [997, 48]];
 
-/// Rows and channels, whether there is a stream to add to, and what is read. A few are of the
-/// widths of Vim-Ti, Vim-S and a detector's pyramid, which kernels are compiled for.
-fn cases(few: bool) -> Vec<([usize; 2], bool, Reads)> {
+/// Rows and channels, whether there is a stream to add to, what is read, and whether each two of
+/// twice as many rows are an image with a factor. A few are of the widths of Vim-Ti, Vim-S and a
+/// detector's pyramid, which kernels are compiled for.
+fn cases(few: bool) -> Vec<([usize; 2], bool, Reads, bool)> {
     let sizes: &[[usize; 2]] = if few {
         &[[1, 192], [7, 192], [997, 96], [997, 192], [997, 256], [997, 384]]
     } else {
         &SIZES
     };
-    let forms =
-        [(true, Reads::Both), (true, Reads::Normed), (false, Reads::Both), (false, Reads::Normed)];
-    let of = |&size| forms.map(|(residual, reads)| (size, residual, reads));
+    // No place of a model has factors and no stream.
+    let forms = [
+        (true, Reads::Both, false),
+        (true, Reads::Normed, false),
+        (false, Reads::Both, false),
+        (false, Reads::Normed, false),
+        (true, Reads::Both, true),
+        (true, Reads::Normed, true),
+    ];
+    let of = |&size| forms.map(|(residual, reads, factors)| (size, residual, reads, factors));
     sizes.iter().flat_map(of).collect()
+}
+
+/// Factors of images, as drop path has them: some are 0.
+#[must_use]
+pub fn kept(images: usize) -> Vec<f64> {
+    (0..images).map(|i| if i % 4 == 1 { 0.0 } else { Dtype::F32.round(1.0 / 0.9) }).collect()
+}
+
+/// `values` of as many images as there are factors, each times its factor and rounded; both have
+/// the type `dtype`. Without factors they are as they are.
+#[must_use]
+pub fn times(values: &[f64], factors: &[f64], dtype: Dtype) -> Vec<f64> {
+    let of = |i| factors.get(i * factors.len() / values.len()).map_or(1.0, |f| dtype.round(*f));
+    values.iter().enumerate().map(|(i, value)| dtype.round(value * of(i))).collect()
 }
 
 /// Rows to normalize.
@@ -81,7 +96,8 @@ pub fn inputs(rows: usize, d_model: usize, residual: bool, dtype: Dtype) -> Orac
 }
 
 /// The results and the gradients of `implementation` on `device`, which is without autodiff. The
-/// sum and the gradients of residual and weight are f32 whatever the type of x.
+/// rows are of as many images as there are `factors`. The sum and the gradients of residual and
+/// weight are f32 whatever the type of x.
 ///
 /// # Errors
 ///
@@ -89,6 +105,7 @@ pub fn inputs(rows: usize, d_model: usize, residual: bool, dtype: Dtype) -> Orac
 pub fn run(
     norm: &OracleNorm,
     reads: Reads,
+    factors: &[f64],
     implementation: Implementation,
     dtype: Dtype,
     device: &Device,
@@ -100,18 +117,35 @@ pub fn run(
     };
     let by_normed = by(reads != Reads::Sum, dtype);
     let by_sum = by(reads != Reads::Normed, Dtype::F32);
-    let (want_normed, want_sum) = norm.forward();
-    let want = norm.backward(&by_normed, &by_sum);
+    let scaled = OracleNorm { x: times(&norm.x, factors, dtype), ..norm.clone() };
+    let (want_normed, want_sum) = scaled.forward();
+    let want = scaled.backward(&by_normed, &by_sum);
+    let want_x = times(&want.x, factors, dtype);
 
     let device = &device.clone().autodiff();
-    let shape = [norm.x.len() / norm.d_model, norm.d_model];
+    let rows = norm.x.len() / norm.d_model;
+    let images = if factors.is_empty() { rows } else { factors.len() };
+    let shape = [images, rows / images, norm.d_model];
     let x = tensor(&norm.x, shape, dtype, device).require_grad();
     let stream = norm.residual.as_ref();
     let stream = stream.map(|r| tensor(r, shape, Dtype::F32, device).require_grad());
     let weight = tensor(&norm.weight, [norm.d_model], Dtype::F32, device).require_grad();
     let choice = choice(implementation);
-    let (normed, sum) =
-        add_rms_norm(x.clone(), stream.clone(), weight.clone(), norm.epsilon, choice)?;
+    // Those of another place come first.
+    let factors = (!factors.is_empty()).then(|| {
+        let both = [vec![7.0; images], factors.to_vec()].concat();
+        ImageFactors { factors: tensor(&both, [2, images], Dtype::F32, device), row: 1 }
+    });
+    // The gradient of x is rounded once more where it is multiplied.
+    let roundings = if factors.is_some() { 2.0 } else { 1.0 };
+    let (normed, sum) = add_scaled_rms_norm(
+        x.clone(),
+        factors,
+        stream.clone(),
+        weight.clone(),
+        norm.epsilon,
+        choice,
+    )?;
     // The loss's parts are differentiated in one go, each in its type.
     let of_normed =
         (normed.clone() * tensor(&by_normed, shape, dtype, device)).cast(Dtype::F32.float()).sum();
@@ -132,74 +166,11 @@ pub fn run(
     let mut arrays = vec![
         ("normed", values_of(normed, dtype), want_normed, stored),
         ("sum", values_of(sum, Dtype::F32), want_sum, F32),
-        ("x", grad_x, want.x, stored),
+        ("x", grad_x, want_x, roundings * stored),
         ("weight", grad_weight, want.weight, F32),
     ];
     arrays.extend(stream.map(|s| ("residual", gradient(&s, &grads), want.residual, F32)));
     Ok(arrays)
-}
-
-/// All results and gradients of images of two rows each that are multiplied by factors, some by 0,
-/// beside those of the product and the norm, one after the other. On a CPU and on CUDA they are the
-/// same to the bit.
-///
-/// # Errors
-///
-/// As [`run`].
-pub fn scaled(
-    norm: &OracleNorm,
-    reads: Reads,
-    implementation: Implementation,
-    dtype: Dtype,
-    device: &Device,
-) -> Result<Array, KernelError> {
-    let device = &device.clone().autodiff();
-    let shape = [norm.x.len() / norm.d_model, 2, norm.d_model];
-    let twice = |of: &Vec<f64>| [of.clone(), of.clone()].concat();
-    // Other images in the row that is read than in the first, for 1, 3, 7 and 37.
-    let kept = |i: usize| if i % 4 == 1 { 0.0 } else { 1.0 / 0.9 };
-    let factors: Vec<f64> = (0..2 * shape[0]).map(kept).collect();
-    let factors = tensor(&factors, [2, shape[0]], Dtype::F32, device);
-    let by = Numbers::new(53).vec(2 * norm.x.len(), -1.0, 1.0, Dtype::F32);
-    let choice = choice(implementation);
-    let all = |at_once: bool| {
-        let x = tensor(&twice(&norm.x), shape, dtype, device).require_grad();
-        let stream = norm.residual.as_ref();
-        let stream = stream.map(|of| tensor(&twice(of), shape, Dtype::F32, device).require_grad());
-        let weight = tensor(&norm.weight, [norm.d_model], Dtype::F32, device).require_grad();
-        let factors = ImageFactors { factors: factors.clone(), row: 1 };
-        let (factors, product) = if at_once {
-            (Some(factors), x.clone())
-        } else {
-            (None, ImageFactors::apply(Some(factors), x.clone()))
-        };
-        let (normed, sum) = add_scaled_rms_norm(
-            product,
-            factors,
-            stream.clone(),
-            weight.clone(),
-            norm.epsilon,
-            choice,
-        )?;
-        let by = tensor(&by, shape, Dtype::F32, device);
-        let of_normed = normed.clone().cast(Dtype::F32.float()) * by.clone();
-        let of_sum = sum.clone() * by;
-        let loss = match reads {
-            Reads::Both => of_normed + of_sum,
-            Reads::Normed => of_normed,
-            Reads::Sum => of_sum,
-        };
-        let grads = loss.sum().backward();
-        let mut all = values_of(normed, dtype);
-        all.extend(values_of(sum, Dtype::F32));
-        all.extend(x.grad(&grads).map_or(vec![], |grad| values_of(grad, dtype)));
-        if reads != Reads::Sum {
-            all.extend(gradient(&weight, &grads));
-        }
-        all.extend(stream.map(|of| gradient(&of, &grads)).into_iter().flatten());
-        Ok(all)
-    };
-    Ok(("scaled", all(true)?, all(false)?, F32))
 }
 
 /// The rows of [`run`], its tolerances multiplied by `factor`.
@@ -210,16 +181,18 @@ pub fn scaled(
 pub fn judge(
     norm: &OracleNorm,
     reads: Reads,
+    factors: &[f64],
     implementation: Implementation,
     dtype: Dtype,
     device: &Device,
     factor: f64,
 ) -> Result<Vec<Row>, KernelError> {
-    let arrays = run(norm, reads, implementation, dtype, device)?;
+    let arrays = run(norm, reads, factors, implementation, dtype, device)?;
     let d_model = norm.d_model;
     let added = if norm.residual.is_some() { " residual" } else { "" };
     let read = if reads == Reads::Normed { "" } else { " sum read" };
-    let case = format!("rows={} D={d_model}{added}{read}", norm.x.len() / d_model);
+    let scaled = if factors.is_empty() { "" } else { " factors" };
+    let case = format!("rows={} D={d_model}{added}{read}{scaled}", norm.x.len() / d_model);
     // One element normalizes to its sign: its gradient is what rounding leaves of a difference of
     // terms of size 1, and epsilon's share.
     let floor = if d_model == 1 { 1.0 } else { 1e-30 };

@@ -1,10 +1,11 @@
 //! The addition to the residual stream with its norm, kernel and reference, against the oracle.
 
 use burn::tensor::{Device, FloatDType, Tensor};
+use vim_kernels::oracle::OracleNorm;
 use vim_kernels::{
     ImageFactors, Implementation, KernelChoice, KernelError, add_rms_norm, add_scaled_rms_norm,
 };
-use vim_verify::norm::{Reads, SIZES, inputs, judge, run, scaled};
+use vim_verify::norm::{Reads, SIZES, inputs, judge, kept, run, times};
 
 use crate::support::{BOTH, Dtype, Numbers, bf16_devices, devices, error, pass, tensor, values};
 
@@ -16,9 +17,12 @@ fn check_all(dtype: Dtype, device: &Device) {
     for [count, d_model] in SIZES {
         for has_residual in [true, false] {
             let norm = inputs(count, d_model, has_residual, dtype);
+            // Images of two rows.
+            let (images, factors) = (inputs(2 * count, d_model, has_residual, dtype), kept(count));
             for reads in [Reads::Both, Reads::Normed, Reads::Sum] {
                 for one in BOTH {
-                    pass(judge(&norm, reads, one, dtype, device, 1.0).unwrap());
+                    pass(judge(&norm, reads, &[], one, dtype, device, 1.0).unwrap());
+                    pass(judge(&images, reads, &factors, one, dtype, device, 1.0).unwrap());
                 }
             }
         }
@@ -41,7 +45,7 @@ fn many_rows_match_the_oracle() {
     let norm = inputs(9001, 24, true, Dtype::F32);
     for device in devices() {
         let kernel = Implementation::Kernel;
-        pass(judge(&norm, Reads::Both, kernel, Dtype::F32, &device, 1.0).unwrap());
+        pass(judge(&norm, Reads::Both, &[], kernel, Dtype::F32, &device, 1.0).unwrap());
     }
 }
 
@@ -50,35 +54,38 @@ fn the_same_bits_twice() {
     let norm = inputs(997, 48, true, Dtype::F32);
     for device in devices() {
         let kernel = Implementation::Kernel;
-        let run = || run(&norm, Reads::Both, kernel, Dtype::F32, &device).unwrap();
+        let run = || run(&norm, Reads::Both, &[], kernel, Dtype::F32, &device).unwrap();
         assert_eq!(run(), run(), "{device:?}");
     }
 }
 
 #[test]
 fn images_with_factors_have_the_bits_of_the_product_and_the_norm() {
-    let sizes = [[1, 5], [7, 1000], [37, 192], [3, 2000]];
-    let forms =
-        [(true, Reads::Both), (false, Reads::Both), (true, Reads::Normed), (true, Reads::Sum)];
-    for ([count, d_model], (residual, reads)) in
-        sizes.iter().flat_map(|size| forms.map(|form| (*size, form)))
-    {
-        for one in BOTH {
-            for device in devices() {
-                let norm = inputs(count, d_model, residual, Dtype::F32);
-                let (_, got, want, most) = scaled(&norm, reads, one, Dtype::F32, &device).unwrap();
-                assert!(error(&got, &want) <= most, "{device:?} {count} {d_model}");
-                // WGSL may make one operation of a product and a sum.
-                let wgsl = format!("{device:?}").contains("Wgpu");
-                assert!(wgsl || got == want, "{device:?} {count} {d_model} {reads:?}");
-            }
-            for device in bf16_devices() {
-                let norm = inputs(count, d_model, residual, Dtype::Bf16);
-                let (_, got, want, _) = scaled(&norm, reads, one, Dtype::Bf16, &device).unwrap();
-                assert_eq!(got, want, "{device:?} {count} {d_model} {reads:?}");
+    let bits = |dtype: Dtype, device: &Device| {
+        for [count, d_model] in [[1, 5], [7, 1000], [37, 192], [3, 2000]] {
+            for residual in [true, false] {
+                for reads in [Reads::Both, Reads::Normed, Reads::Sum] {
+                    let (norm, factors) =
+                        (inputs(2 * count, d_model, residual, dtype), kept(count));
+                    let of = |norm: &OracleNorm, factors: &[f64]| {
+                        run(norm, reads, factors, Implementation::Kernel, dtype, device).unwrap()
+                    };
+                    let scaled = OracleNorm { x: times(&norm.x, &factors, dtype), ..norm.clone() };
+                    for (got, want) in of(&norm, &factors).into_iter().zip(of(&scaled, &[])) {
+                        let want_bits = match want.0 {
+                            "x" => times(&want.1, &factors, dtype),
+                            _ => want.1,
+                        };
+                        assert_eq!(got.1, want_bits, "{device:?} {count} {d_model} {}", got.0);
+                    }
+                }
             }
         }
-    }
+    };
+    // WGSL may make one operation of a product of f32 and a sum.
+    let rounds_each = |device: &&Device| !format!("{device:?}").contains("Wgpu");
+    devices().iter().filter(rounds_each).for_each(|device| bits(Dtype::F32, device));
+    bf16_devices().iter().for_each(|device| bits(Dtype::Bf16, device));
 }
 
 /// Two layers share a stream: the sum of the first is read by its own norm and by the second layer.
