@@ -30,6 +30,12 @@ impl Dtype {
         })
     }
 
+    /// The nearest numbers of this type.
+    #[must_use]
+    pub fn rounded(self, values: Vec<f64>) -> Vec<f64> {
+        values.into_iter().map(|value| self.round(value)).collect()
+    }
+
     /// Bytes of a number.
     #[must_use]
     pub fn bytes(self) -> u64 {

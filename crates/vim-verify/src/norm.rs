@@ -73,12 +73,12 @@ pub fn kept(images: usize) -> Vec<f64> {
     (0..images).map(|i| if i % 4 == 1 { 0.0 } else { Dtype::F32.round(1.0 / 0.9) }).collect()
 }
 
-/// `values` of as many images as there are factors, each times its factor and rounded; both have
-/// the type `dtype`. Without factors they are as they are.
+/// `values` of as many images as there are factors, each times its factor as `dtype` has it; the
+/// products are exact. Without factors the values are as they are.
 #[must_use]
 pub fn times(values: &[f64], factors: &[f64], dtype: Dtype) -> Vec<f64> {
     let of = |i| factors.get(i * factors.len() / values.len()).map_or(1.0, |f| dtype.round(*f));
-    values.iter().enumerate().map(|(i, value)| dtype.round(value * of(i))).collect()
+    values.iter().enumerate().map(|(i, value)| value * of(i)).collect()
 }
 
 /// Rows to normalize.
@@ -117,7 +117,9 @@ pub fn run(
     };
     let by_normed = by(reads != Reads::Sum, dtype);
     let by_sum = by(reads != Reads::Normed, Dtype::F32);
-    let scaled = OracleNorm { x: times(&norm.x, factors, dtype), ..norm.clone() };
+    // The kernel and the reference round the product, too; the gradient's only they round.
+    let x = dtype.rounded(times(&norm.x, factors, dtype));
+    let scaled = OracleNorm { x, ..norm.clone() };
     let (want_normed, want_sum) = scaled.forward();
     let want = scaled.backward(&by_normed, &by_sum);
     let want_x = times(&want.x, factors, dtype);
