@@ -77,6 +77,14 @@ pub struct Comparison {
     pub detectable: Option<f64>,
 }
 
+impl Summary {
+    /// Whether a comparison has two pairs of seeds: a single one has no deviation.
+    pub fn has_pairs(&self) -> bool {
+        let comparisons = self.groups.iter().filter_map(|group| group.comparison.as_ref());
+        comparisons.filter_map(|comparison| comparison.paired).any(|paired| paired.n > 1)
+    }
+}
+
 impl Comparison {
     /// Whether a difference is shown: by the corrected p.
     pub fn is_shown(&self) -> bool {

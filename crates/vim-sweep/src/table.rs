@@ -143,6 +143,9 @@ pub(crate) fn comparison(group: &Group, metric: Metric) -> [String; 5] {
 /// What the comparisons show, in a sentence; `None` without any.
 pub fn verdict(summary: &Summary) -> Option<String> {
     let baseline = baseline(summary)?;
+    if !summary.has_pairs() {
+        return Some(format!("No comparison with {baseline} has two pairs of seeds, and so a p."));
+    }
     let shown = summary.groups.iter().filter_map(|group| {
         let comparison = group.comparison.as_ref().filter(|comparison| comparison.is_shown())?;
         let is_larger = comparison.paired?.mean > 0.0;

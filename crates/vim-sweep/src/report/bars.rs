@@ -9,7 +9,9 @@ use crate::summary::Group;
 use crate::table::spread;
 
 const WIDTH: f64 = 1104.0;
+/// The lowest row, and the height of a line of a name.
 const ROW: f64 = 44.0;
+const LINE: f64 = 17.0;
 const TOP: f64 = 34.0;
 
 /// The figure of `groups`; `baseline` is the label of the baseline.
@@ -22,7 +24,10 @@ pub(super) fn draw(
     let factor = metric.factor();
     let longest = groups.iter().map(|group| text_width(&group.label, 14.0)).fold(0.0, f64::max);
     let names = (16.0 + longest).clamp(70.0, 300.0);
-    let bottom = TOP + ROW * groups.len() as f64;
+    let labels: Vec<_> = groups.iter().map(|group| lines(&group.label, names - 12.0)).collect();
+    let most = labels.iter().map(Vec::len).max().unwrap_or(1);
+    let row_height = ROW.max(LINE * most as f64 + 10.0);
+    let bottom = TOP + row_height * groups.len() as f64;
     let split = if baseline.is_some() { 640.0 } else { WIDTH };
     let values = groups.iter().filter_map(|group| group.sample).flat_map(|sample| {
         let sd = sample.sd.unwrap_or(0.0);
@@ -49,10 +54,13 @@ pub(super) fn draw(
     body.push_str(&axis(&x, TOP, bottom));
     body.push_str(&line(if is_cut { "zero" } else { "axis" }, (start, TOP), (start, bottom)));
     for (number, (group, style)) in groups.iter().zip(styles).enumerate() {
-        let middle = TOP + ROW * (number as f64 + 0.5);
+        let middle = TOP + row_height * (number as f64 + 0.5);
         body.push_str(&format!(r#"<g class="{}">"#, style.class()));
-        let name = fit(&group.label, 14.0, names - 12.0);
-        body.push_str(&text("name", (names - 12.0, middle + 5.0), "end", &name));
+        let first = middle + 5.0 - LINE / 2.0 * (labels[number].len() as f64 - 1.0);
+        for (line, words) in labels[number].iter().enumerate() {
+            let at = (names - 12.0, first + LINE * line as f64);
+            body.push_str(&text("name", at, "end", words));
+        }
         let mean = |at: f64| match is_cut {
             true => style.marker((at, middle), 5.0),
             false => format!(
@@ -65,7 +73,8 @@ pub(super) fn draw(
         body.push_str("</g>");
     }
     if let Some(baseline) = baseline {
-        body.push_str(&differences(groups, styles, metric, baseline, (split + 24.0, bottom)));
+        let place = (split + 24.0, bottom, row_height);
+        body.push_str(&differences(groups, styles, metric, baseline, place));
     }
     let label = format!("{} of every group: means, deviations and seeds", metric.title());
     Figure { width: WIDTH, height: bottom + 44.0, label, body }
@@ -79,6 +88,20 @@ pub(super) fn axis(x: &Scale, top: f64, bottom: f64) -> String {
         body.push_str(&text("", (at, bottom + 18.0), "middle", &label));
     }
     body
+}
+
+/// A label in lines of `width`, cut between its parts: settings may differ in the last one alone.
+fn lines(label: &str, width: f64) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for part in label.split(" · ") {
+        match lines.last_mut() {
+            Some(line) if text_width(&format!("{line} · {part}"), 14.0) <= width => {
+                line.push_str(&format!(" · {part}"));
+            }
+            _ => lines.push(fit(part, 14.0, width)),
+        }
+    }
+    lines
 }
 
 /// Whether bars from 0 would hardly differ: all values are in the upper quarter.
@@ -137,7 +160,7 @@ fn differences(
     styles: &[SeriesStyle],
     metric: Metric,
     baseline: &str,
-    (left, bottom): (f64, f64),
+    (left, bottom, row_height): (f64, f64, f64),
 ) -> String {
     let factor = metric.factor();
     let paired = |group: &Group| -> Option<Paired> { group.comparison.as_ref()?.paired };
@@ -157,7 +180,7 @@ fn differences(
     body.push_str(&axis(&x, TOP, bottom));
     body.push_str(&line("zero", (x.at(0.0), TOP), (x.at(0.0), bottom)));
     for (number, (group, style)) in groups.iter().zip(styles).enumerate() {
-        let middle = TOP + ROW * (number as f64 + 0.5);
+        let middle = TOP + row_height * (number as f64 + 0.5);
         let beside = (right + 14.0, middle + 4.0);
         body.push_str(&format!(r#"<g class="{}">"#, style.class()));
         if group.is_baseline {

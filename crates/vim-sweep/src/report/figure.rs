@@ -43,7 +43,7 @@ impl View<'_> {
         let summary = self.page.summary;
         let title = format!("{}: {}: {}", self.page.name, summary.metric.title(), summary.choice);
         let mut all = vec![("result", self.bars().document(&title, &[]))];
-        let courses = self.courses().into_iter();
+        let courses = self.courses().0.into_iter();
         all.extend(courses.map(|(name, title, figure)| (name, figure.document(&title, &series))));
         let speed = self.speed();
         all.push(("speed", speed.document(&speed.label, &[])));

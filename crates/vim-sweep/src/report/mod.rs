@@ -188,7 +188,9 @@ impl<'a> View<'a> {
                 plural(seeds, "seed")
             ),
         );
-        if let Some(baseline) = baseline(self.page.summary) {
+        if let Some(baseline) = baseline(self.page.summary)
+            && self.page.summary.has_pairs()
+        {
             let comparisons = groups.iter().filter_map(|group| group.comparison.as_ref());
             let shown = comparisons.filter(|comparison| comparison.is_shown()).count();
             tiles.push_str(&tile(
@@ -246,23 +248,31 @@ impl<'a> View<'a> {
         let figure = |(_, title, figure): (&str, String, Figure)| {
             format!("<figure><h3>{}</h3>{}</figure>", escape(&title), figure.on_page())
         };
-        let figures: String = self.courses().into_iter().map(figure).collect();
+        let (courses, without) = self.courses();
+        let figures: String = courses.into_iter().map(figure).collect();
+        let without = without.map_or_else(String::new, |title| {
+            format!("<p class=\"note\">No run has records of {}.</p>", escape(&title))
+        });
         format!(
             "<section><h2>Curves</h2><p class=\"note\">Mean over finished runs, or over all where \
              none is finished, and a band of one sample standard deviation; a single run has no \
              band. A curve ends where its shortest run does.</p>\
-             <ul class=\"legend\">{}</ul><div class=\"pair\">{figures}</div></section>",
+             <ul class=\"legend\">{}</ul><div class=\"pair\">{figures}</div>{without}</section>",
             legend.collect::<String>()
         )
     }
 
     /// The curves of the metric and of the training loss, whole and their second halves, where they
-    /// are close together: each with the name of its file and its title.
-    fn courses(&self) -> Vec<(&'static str, String, Figure)> {
+    /// are close together: each with the name of its file and its title. And the metric's title if
+    /// no run has any, as of runs that evaluate nothing while they train.
+    fn courses(&self) -> (Vec<(&'static str, String, Figure)>, Option<String>) {
         let metric = self.metric.course(self.page.outcomes);
         let of_metric = self.means(&|run| metric.curve(run));
         let title = format!("{}{}", metric.title(), metric.unit());
-        let mut all = vec![(["curves", "curves-second-half"], title, metric.factor(), of_metric)];
+        let is_missing = of_metric.iter().all(|curve| curve.points.is_empty());
+        let without = is_missing.then(|| metric.title());
+        let of_metric = (["curves", "curves-second-half"], title, metric.factor(), of_metric);
+        let mut all = if is_missing { vec![] } else { vec![of_metric] };
         if metric.to_string() != "train/loss" {
             let names = ["loss", "loss-second-half"];
             let losses = self.means(&|run| run.losses.clone());
@@ -278,7 +288,7 @@ impl<'a> View<'a> {
                 (half, format!("{capital}: the second half"), second),
             ]
         };
-        all.into_iter().flat_map(both).collect()
+        (all.into_iter().flat_map(both).collect(), without)
     }
 
     /// A curve for every group.

@@ -218,6 +218,37 @@ fn differences_that_are_shown_are_marked_and_no_others() {
     assert!(shown.contains("<th>detectable</th>") && shown.contains("in 80 % of such studies"));
 }
 
+/// With one seed no difference could ever be shown, so that none is counted.
+#[test]
+fn one_seed_has_no_p() {
+    let page = page(&study(&[("zoh", &[0.7]), ("rk4", &[0.6])]), "val/top1");
+    assert!(page.contains("No comparison with zoh has two pairs of seeds, and so a p."));
+    assert!(!page.contains("show a difference"), "{page}");
+}
+
+#[test]
+fn settings_that_differ_in_their_last_key_can_be_told_apart() {
+    let long = "a rather long name · of a certain setting · inverse_softplus · ";
+    let (exact, taylor) = (format!("{long}exact"), format!("{long}taylor"));
+    let runs = study(&[("zoh", &[0.7]), (&exact, &[0.6]), (&taylor, &[0.5])]);
+    let figures = figures(&page(&runs, "val/top1"));
+    for last in ["inverse_softplus · exact", "inverse_softplus · taylor"] {
+        assert!(figures[0].iter().any(|text| text == last), "{:?}", figures[0]);
+    }
+}
+
+#[test]
+fn a_curve_without_records_is_said_to_have_none() {
+    let mut runs = study(&[("zoh", &[0.7]), ("rk4", &[0.6])]);
+    for run in &mut runs {
+        run.scores.remove(0);
+        run.scores[0].split = "test".into();
+    }
+    let page = page(&runs, "test/top1");
+    assert!(page.contains("No run has records of val top-1."), "{page}");
+    assert!(!page.contains("no records") && page.contains("Training loss: the second half"));
+}
+
 #[test]
 fn a_method_keeps_its_colour() {
     let alone = page(&study(&[("zoh", &[0.7]), ("rk4", &[0.6])]), "val/top1");
