@@ -144,7 +144,9 @@ pub(crate) fn comparison(group: &Group, metric: Metric) -> [String; 5] {
 pub fn verdict(summary: &Summary) -> Option<String> {
     let baseline = baseline(summary)?;
     if !summary.has_pairs() {
-        return Some(format!("No comparison with {baseline} has two pairs of seeds, and so a p."));
+        return Some(format!(
+            "No comparison with {baseline} has two pairs of seeds, so that there is no p."
+        ));
     }
     let shown = summary.groups.iter().filter_map(|group| {
         let comparison = group.comparison.as_ref().filter(|comparison| comparison.is_shown())?;

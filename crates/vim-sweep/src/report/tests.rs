@@ -222,7 +222,7 @@ fn differences_that_are_shown_are_marked_and_no_others() {
 #[test]
 fn one_seed_has_no_p() {
     let page = page(&study(&[("zoh", &[0.7]), ("rk4", &[0.6])]), "val/top1");
-    assert!(page.contains("No comparison with zoh has two pairs of seeds, and so a p."));
+    assert!(page.contains("No comparison with zoh has two pairs of seeds, so that there is no p."));
     assert!(!page.contains("show a difference"), "{page}");
 }
 
