@@ -18,6 +18,7 @@ the sweep's. Of a study docs/results/NAME has
     ends.json                of each finished run exit.json, and of timing.jsonl the last line of each start
     summary.json             what `vim-train sweep summarize FOLDER --json` prints, but for `losses` and `scores`, which are in
                              metrics.jsonl, and `pairs`
+    NAME.svg                 the figures of the sweep's report that a page shows
 
 Means, deviations, intervals and p are those of summary.json; nothing is computed twice. A result that is not in its run's
 metrics.jsonl is an error.
@@ -35,6 +36,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 RECORDS, PAGES = ROOT / "docs/results", [ROOT / page for page in ("docs/results.md", "docs/collapse.md", "README.md")]
 MOST_BYTES = 5_000_000
 SCORES = {"top1": "top-1", "top5": "top-5", "miou": "mIoU", "box_ap": "box AP", "mask_ap": "mask AP"}
+FIGURE = re.compile(r"\(results/([\w-]+/[\w-]+\.svg)\)")
 MARK = re.compile(r"<!-- (results|brief|search|grid) (\S+?)(?: (\S+))? -->\n(.*?)<!-- /\1 -->", re.DOTALL)
 METHOD = "model.discretization"
 
@@ -70,8 +72,16 @@ def keep(folder, binary):
     for name in ("sweep.toml", "plan.jsonl", f"configs/{summary['runs'][0]['id']}.toml"):
         shutil.copyfile(folder / name, to / name)
     (to / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    for figure in (RECORDS / figure for figure in figures()):
+        if figure.parent == to:
+            shutil.copyfile(folder / "figures" / figure.name, figure)
     size = sum(path.stat().st_size for path in RECORDS.rglob("*") if path.is_file())
     print(f"{to.relative_to(ROOT)}: {len(summary['runs'])} runs; {size / 1e6:.2f} MB in docs/results")
+
+
+def figures():
+    """The figures that pages show, as STUDY/NAME.svg."""
+    return {figure for page in PAGES for figure in FIGURE.findall(page.read_text())}
 
 
 def restore(name, folder):
@@ -235,6 +245,8 @@ def main():
     texts = {page: page.read_text() for page in PAGES}
     shown = {mark[2] for text in texts.values() for mark in MARK.finditer(text)}
     wrong += [f"docs/results/{path.name} is in no page" for path in RECORDS.glob("*") if path.name not in shown]
+    kept = {str(path.relative_to(RECORDS)) for path in RECORDS.glob("*/*.svg")}
+    wrong += [f"docs/results/{figure} is {'in no page' if figure in kept else 'not there'}" for figure in kept ^ figures()]
     size = sum(path.stat().st_size for path in RECORDS.rglob("*") if path.is_file())
     wrong += [f"docs/results has {size} bytes, more than {MOST_BYTES}"] if size > MOST_BYTES else []
     for page, text in texts.items():
