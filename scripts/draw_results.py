@@ -203,9 +203,10 @@ class Study:
         return [lines[0], "|---|" + "--:|" * len(values), *lines[1:]]
 
     def grid(self, keys):
-        """A column for each setting of `keys`, a row for each of the other keys: the mean, and the largest |ΔA|."""
+        """A column for each setting of `keys`, a row for each of the others that differ: the mean, and the largest |ΔA|."""
         groups, keys = self.of["summary"]["groups"], keys.split(",")
-        others = [key for key in groups[0]["assignments"] if key not in keys]
+        differ = lambda key: len({group["assignments"][key] for group in groups}) > 1
+        others = [key for key in groups[0]["assignments"] if key not in keys and differ(key)]
         cells = {}
         for group in groups:
             column, row = (" · ".join(str(group["assignments"][key]) for key in some) for some in (keys, others))
