@@ -205,8 +205,8 @@ class Study:
     def grid(self, keys):
         """A column for each setting of `keys`, a row for each of the others that differ: the mean, and the largest |ΔA|."""
         groups, keys = self.of["summary"]["groups"], keys.split(",")
-        differ = lambda key: len({group["assignments"][key] for group in groups}) > 1
-        others = [key for key in groups[0]["assignments"] if key not in keys and differ(key)]
+        values = {key: {group["assignments"][key] for group in groups} for key in groups[0]["assignments"]}
+        others = [key for key in values if key not in keys and len(values[key]) > 1]
         cells = {}
         for group in groups:
             column, row = (" · ".join(str(group["assignments"][key]) for key in some) for some in (keys, others))
@@ -239,6 +239,9 @@ def main():
         if (RECORDS / name / "summary.json").exists():
             study = Study(name)
             wrong.extend(study.unlike())
+            known = study.of["summary"]["groups"][0]["assignments"]
+            if unknown := [one for one in (key or "").split(",") if one and one not in known]:
+                sys.exit(f"error: the mark `{kind} {name} {key}` names {', '.join(unknown)}; the study differs in {', '.join(known)}")
             lines = {"results": study.table, "brief": study.brief, "search": lambda: study.search(key), "grid": lambda: study.grid(key)}[kind]()
         head = f"<!-- {kind} {name}{' ' + key if key else ''} -->"
         return "\n".join([head, *lines, f"<!-- /{kind} -->"])

@@ -117,7 +117,8 @@ pub fn run(
     };
     let by_normed = by(reads != Reads::Sum, dtype);
     let by_sum = by(reads != Reads::Normed, Dtype::F32);
-    // The kernel and the reference round the product, too; the gradient's only they round.
+    // What is normalized is the rounded product, by definition. The gradient's product is exact: a
+    // rounded one could be a unit away from another right rounding.
     let x = dtype.rounded(times(&norm.x, factors, dtype));
     let scaled = OracleNorm { x, ..norm.clone() };
     let (want_normed, want_sum) = scaled.forward();

@@ -62,6 +62,15 @@ fn the_same_bits_twice() {
 /// A reference that is rounded is off by as much again as what is held to it.
 #[test]
 fn references_with_factors_are_not_rounded() {
+    for (device, factors) in
+        bf16_devices().iter().flat_map(|device| [(device, vec![]), (device, kept(7))])
+    {
+        let norm = inputs(14, 5, true, Dtype::Bf16);
+        let reference = Implementation::Reference;
+        let arrays = run(&norm, Reads::Both, &factors, reference, Dtype::Bf16, device).unwrap();
+        let (_, _, want, _) = arrays.into_iter().find(|(name, ..)| *name == "x").unwrap();
+        assert!(want.iter().any(|want| *want != Dtype::Bf16.round(*want)), "{factors:?}");
+    }
     assert_eq!(times(&[0.3, 0.7], &[], Dtype::Bf16), [0.3, 0.7]);
     assert_eq!(times(&[0.3, 0.7], &[0.0, 1.3], Dtype::Bf16), [0.0, 0.7 * 1.296875]);
 }
