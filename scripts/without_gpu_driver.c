@@ -4,7 +4,7 @@
 //   cc -shared -fPIC -O2 -Wl,-soname,libcuda.so -o DIR/libcuda.so without_gpu_driver.c && LD_LIBRARY_PATH=DIR PROGRAM
 //
 //   STAND_IN_PTX=DIR   every kernel that is loaded is written there, as NUMBER.ptx
-//   STAND_IN_LOG=FILE  at the end of the process: how many kernels and launches there were
+//   STAND_IN_LOG=FILE  at the end of the process: how many kernels and launches there were, and of device memory the most in use, and what is
 //   STAND_IN_GIB=N     its device memory (16)
 //   STAND_IN_US=T      a launch keeps the device busy for T microseconds, a copy as long as 25 GB/s take (none, 0)
 //   STAND_IN_CALLS=FILE  every launch that is not recorded, with the parameters that are addresses, and every copy on the device
@@ -27,7 +27,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static unsigned long kernels, launches, recorded;
 static int recording;
 static double busy_until, launch_us;
-static size_t memory = (size_t)16 << 30, memory_in_use;
+static size_t memory = (size_t)16 << 30, memory_in_use, memory_peak;
 
 static double now(void) {
   struct timespec time;
@@ -57,7 +57,8 @@ static void report(void) {
   const char *path = getenv("STAND_IN_LOG");
   FILE *file = path ? fopen(path, "w") : NULL;
   if (!file) return;
-  fprintf(file, "{\"kernels\": %lu, \"launches\": %lu, \"recorded\": %lu}\n", kernels, launches, recorded);
+  fprintf(file, "{\"kernels\": %lu, \"launches\": %lu, \"recorded\": %lu, \"memory\": %zu, \"memory_at_end\": %zu}\n", kernels, launches, recorded,
+          memory_peak, memory_in_use);
   fclose(file);
 }
 
@@ -143,6 +144,9 @@ int cuMemAlloc_v2(char **at, size_t bytes) {
     return OUT_OF_MEMORY;
   }
   *(size_t *)start = bytes;
+  pthread_mutex_lock(&lock);
+  if (memory_in_use > memory_peak) memory_peak = memory_in_use;
+  pthread_mutex_unlock(&lock);
   return *at = (char *)start + PAGE, SUCCESS;
 }
 

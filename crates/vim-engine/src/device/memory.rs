@@ -56,6 +56,29 @@ fn is_roomy(reserved: u64, free: u64, all: u64) -> bool {
     free + reserved + BESIDE.max(reserved / 2) >= all && reserved <= all / 3
 }
 
+/// The pages that a device's pools have, of which CubeCL makes larger ones whenever an allocation
+/// fits none: a detector's tensors are as long as it finds boxes.
+///
+/// The smaller ones, once empty, are in no pool and with no other process: CubeCL 0.11.3 keeps them
+/// until it is asked to clean up, or has no memory left (`MemoryManagement::cleanup`).
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    largest: u64,
+}
+
+impl Pages {
+    /// Gives back what the pools have outgrown since the last call. What lies there moves.
+    pub(crate) fn give_back_outgrown(&mut self, device: &Device) {
+        let device = device.clone().inner();
+        let sizes = device.memory_pool_report().into_iter().flatten().map(|pool| pool.page_size);
+        let largest = sizes.max().unwrap_or(0);
+        if largest > self.largest {
+            device.memory_cleanup();
+            self.largest = largest;
+        }
+    }
+}
+
 /// Bytes left within the control groups (v2) of this process, not counting reclaimable file cache.
 fn left_in_groups() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -142,6 +165,40 @@ mod tests {
         ] {
             assert_eq!(is_roomy(reserved, free, gib(80)), expected, "{reserved} {free}");
         }
+    }
+
+    #[test]
+    #[cfg(feature = "wgpu")]
+    fn outgrown_pages_go_back_and_what_is_in_use_stays_right() {
+        use burn::tensor::{DeviceKind, Tensor};
+
+        let device = Device::wgpu(DeviceKind::DefaultDevice);
+        // Pages of `size` or more.
+        let held = |size: u64| -> u64 {
+            let report = device.memory_pool_report().unwrap().into_iter();
+            report.filter(|pool| pool.page_size >= size).map(|pool| pool.pages).sum()
+        };
+        let numbers = |len: usize| (0..len).map(|i| i as f32).collect::<Vec<_>>();
+        let tensor = |len: usize| Tensor::<1>::from_floats(&numbers(len)[..], &device) * 2.0;
+        let (small, large) = (1 << 20, 1 << 22);
+        let mut pages = Pages::default();
+        pages.give_back_outgrown(&device);
+        let mut all = [small; 8].map(tensor).to_vec();
+        let kept = all.pop().unwrap();
+        drop(all);
+        let grown = tensor(large);
+        let before = held(small as u64 * 4);
+        pages.give_back_outgrown(&device);
+        let after = held(small as u64 * 4);
+        // One for each that is left, at most.
+        assert!(before > 2 && after <= 2, "{before} {after}");
+        for (x, len) in [(kept, small), (grown, large)] {
+            let doubled: Vec<f32> = numbers(len).iter().map(|x| x * 2.0).collect();
+            assert_eq!(x.into_data().try_into_vec::<f32>().unwrap(), doubled);
+        }
+        // Nothing grew: what is free stays for the next step.
+        pages.give_back_outgrown(&device);
+        assert_eq!(held(small as u64 * 4), after);
     }
 
     #[test]

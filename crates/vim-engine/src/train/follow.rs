@@ -17,6 +17,7 @@ use super::setup::ResolvedRun;
 use super::state::TrainState;
 use super::step::StepGraph;
 use crate::config::Config;
+use crate::device::memory::Pages;
 use crate::error::Error;
 use crate::fatal::{self, CrashGuard};
 use crate::task::{Objective, Task};
@@ -141,6 +142,7 @@ impl<'a, T: Task> Trainer<'a, T> {
             task,
             comm,
             graph,
+            pages: Pages::default(),
             lead: None,
             log,
             guard,

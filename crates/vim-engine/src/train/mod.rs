@@ -34,6 +34,7 @@ use vim_run::signals::StopRequest;
 use vim_run::{ExitRecord, LOG, Log, Opened};
 
 use crate::config::{Config, NonFinite};
+use crate::device::memory::Pages;
 use crate::error::Error;
 use crate::fatal::{self, CrashGuard};
 use crate::output::progress::{Progress, Report};
@@ -204,6 +205,7 @@ struct Trainer<'a, T: Task> {
     stop: StopRequest,
     train: TrainState<Model<T>>,
     graph: StepGraph<Inputs<T>>,
+    pages: Pages,
     schedule: Schedule,
     steps_per_epoch: u64,
     total_steps: u64,
@@ -420,6 +422,10 @@ impl<T: Task> Trainer<'_, T> {
         }
         self.record_bad()?;
         let speed = self.records.timing(pace, (step, self.graph.replays), waited, elapsed)?;
+        // Recorded steps are all as long as the first, and stay where they are.
+        if self.graph.why_not().is_some() {
+            self.pages.give_back_outgrown(&self.device);
+        }
         let next = Pace::start(step, waited);
         if let (loss @ Some(_), Some(progress)) = (self.last_loss, progress) {
             let (score, speed) = (self.last_score, Some(speed));

@@ -21,6 +21,7 @@ use super::step::StepGraph;
 use crate::config::{Config, ConfigError};
 use crate::device::fault::BatchFootprint;
 use crate::device::machine::Machine;
+use crate::device::memory::Pages;
 use crate::device::{SelectedDevice, threads};
 use crate::error::Error;
 use crate::fatal::CrashGuard;
@@ -166,6 +167,7 @@ impl<'a, T: Task> Trainer<'a, T> {
             device,
             comm,
             graph,
+            pages: Pages::default(),
             lead: Some(Lead {
                 run,
                 saver: Saver::new(checkpoints),
