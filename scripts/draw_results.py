@@ -203,7 +203,7 @@ class Study:
         return [lines[0], "|---|" + "--:|" * len(values), *lines[1:]]
 
     def grid(self, keys):
-        """A column for each setting of `keys`, a row for each of the others that differ: the mean, and the largest |ΔA|."""
+        """A column for each setting of `keys`, a row for each of the others that differ and ran: the mean, and the largest |ΔA|."""
         groups, keys = self.of["summary"]["groups"], keys.split(",")
         values = {key: {group["assignments"][key] for group in groups} for key in groups[0]["assignments"]}
         others = [key for key in values if key not in keys and len(values[key]) > 1]
@@ -212,6 +212,7 @@ class Study:
             column, row = (" · ".join(str(group["assignments"][key]) for key in some) for some in (keys, others))
             largest = group["largest_delta_a"]
             cells.setdefault(row, {})[column] = self.mean(group) + ("" if largest is None else f" ({largest:.3g})")
+        cells = {name: row for name, row in cells.items() if set(row.values()) != {"–"}}
         columns = list(dict.fromkeys(column for row in cells.values() for column in row))
         lines = [f"| {self.name} | " + " | ".join(columns) + " |", "|---|" + "--:|" * len(columns)]
         return lines + [f"| {name} | " + " | ".join(row.get(column, "") for column in columns) + " |" for name, row in cells.items()]

@@ -137,9 +137,8 @@ impl<'a, T: Task> Trainer<'a, T> {
         let device = chosen.device.clone().autodiff();
         let (model, init_lines) = initial_model(&task, init, run, &device)?;
         let train = TrainState::new(task.objective(), config, model);
-        let folder = checkpoints_in(run.path());
-        let checkpoints =
-            Checkpoints::with_storage(&folder, config.checkpoint.keep_last, run.storage())?;
+        let (folder, keep) = (checkpoints_in(run.path()), config.checkpoint.keep_last);
+        let checkpoints = Checkpoints::with_storage(&folder, keep, run.storage())?;
         let kind = chosen.kind();
         let (on, steps) = ((&device, kind.as_str()), steps_per_epoch);
         let resumption = Resumption { config, run, log, on, steps, record: record.as_ref() };
