@@ -7,6 +7,7 @@
 //   STAND_IN_LOG=FILE  at the end of the process: how many kernels and launches there were, and of device memory the most in use, and what is
 //   STAND_IN_GIB=N     its device memory (16)
 //   STAND_IN_US=T      a launch keeps the device busy for T microseconds, a copy as long as 25 GB/s take (none, 0)
+//   STAND_IN_INIT=N    what cuInit says: 807, an MPS server that is not ready (0)
 //   STAND_IN_CALLS=FILE  every launch that is not recorded, with the parameters that are addresses, and every copy on the device
 //
 // It has the functions that CubeCL 0.11 calls, and no others. It must not be found as libcuda.so.1: NVRTC would ask it for more.
@@ -19,13 +20,13 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_READY = 600, NOT_SUPPORTED = 801 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, DEINITIALIZED = 4, NOT_READY = 600, NOT_SUPPORTED = 801 };
 typedef struct { double done; } Event;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 // Launches, those recorded into a graph included, and how many of them the last graph has.
 static unsigned long kernels, launches, recorded;
-static int recording;
+static int recording, is_over;
 static double busy_until, launch_us;
 static size_t memory = (size_t)16 << 30, memory_in_use, memory_peak;
 
@@ -54,6 +55,7 @@ static int wait_until(double time) {
 }
 
 static void report(void) {
+  is_over = 1;
   const char *path = getenv("STAND_IN_LOG");
   FILE *file = path ? fopen(path, "w") : NULL;
   if (!file) return;
@@ -76,7 +78,8 @@ int cuInit(unsigned flags) {
   launch_us = us ? atof(us) : 0;
   if (gib) memory = (size_t)(atof(gib) * (1 << 30));
   if (!is_ready++) atexit(report);
-  return SUCCESS;
+  const char *error = getenv("STAND_IN_INIT");
+  return error ? atoi(error) : SUCCESS;
 }
 
 int cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
@@ -112,7 +115,8 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
 
 int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = &lock, SUCCESS; }
 int cuDevicePrimaryCtxRelease_v2(int device) { return SUCCESS; }
-int cuCtxSetCurrent(void *context) { return SUCCESS; }
+// As of a driver that ended with the process, whatever its threads still do.
+int cuCtxSetCurrent(void *context) { return is_over ? DEINITIALIZED : SUCCESS; }
 int cuCtxGetCurrent(void **context) { return *context = &lock, SUCCESS; }
 int cuCtxGetStreamPriorityRange(int *least, int *most) { return *least = 0, *most = -5, SUCCESS; }
 int cuStreamCreate(void **stream, unsigned flags) { return *stream = &lock, SUCCESS; }

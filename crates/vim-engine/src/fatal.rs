@@ -18,7 +18,7 @@ use std::io::Write as _;
 use std::panic::{self, AssertUnwindSafe, Location, catch_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use ::log::{LevelFilter, Metadata, Record};
@@ -41,6 +41,9 @@ const TARGET: &str = "cubecl_common";
 /// The run of this process.
 static RUN: Mutex<Option<Run>> = Mutex::new(None);
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// What the process ends with, once everything is done and told.
+static CODE: OnceLock<u8> = OnceLock::new();
 
 thread_local! {
     /// Location of this thread's last panic, from the hook to whoever catches it.
@@ -146,11 +149,12 @@ pub fn explain(panic: &(dyn Any + Send)) -> String {
 }
 
 /// The exit code of a program that does `work` with [these rules](self), and whose failure it
-/// prints on stderr.
+/// prints on stderr. A panic after that, as of a device's thread whose driver ends with the
+/// process, is not told, and changes no code.
 pub fn exit_code_of(work: impl FnOnce() -> Result<(), Error>) -> ExitCode {
     let work = AssertUnwindSafe(|| install().and_then(|()| work()));
-    match catch_unwind(work).unwrap_or_else(|panic| Err(error_of(&*panic))) {
-        Ok(()) => ExitCode::SUCCESS,
+    let code = match catch_unwind(work).unwrap_or_else(|panic| Err(error_of(&*panic))) {
+        Ok(()) => 0,
         Err(error) => {
             let label = if error.is_fault() { "error: " } else { "" };
             let error_line = format!("{label}{error}");
@@ -159,9 +163,10 @@ pub fn exit_code_of(work: impl FnOnce() -> Result<(), Error>) -> ExitCode {
                 // Where stderr cannot be written, the exit code says it.
                 eprintln!("{line}");
             }
-            ExitCode::from(error.exit_code())
+            error.exit_code()
         }
-    }
+    };
+    ExitCode::from(*CODE.get_or_init(|| code))
 }
 
 /// The error of a panic's `text`; `place` is prefixed to a defect.
@@ -210,6 +215,9 @@ impl ::log::Log for Listener {
 
 /// Reports the error on stderr and in the run's folder, and ends the process at once.
 fn end(thread: &str, place: Option<String>, text: &str) -> ! {
+    if let Some(&code) = CODE.get() {
+        signal_hook::low_level::exit(i32::from(code));
+    }
     if IS_ENDING.swap(true, Ordering::SeqCst) {
         loop {
             thread::park();

@@ -3,6 +3,7 @@
 use crate::config::Backend;
 use crate::device::DeviceError;
 use crate::device::cuda_libraries;
+use crate::device::fault::foreign::NOT_READY;
 use crate::device::machine::Machine;
 
 /// What CUDA shows of a machine's GPUs. PBS, LSF and users set it as well as SLURM.
@@ -43,13 +44,23 @@ fn given(machine: &Machine) -> Option<String> {
 ///
 /// # Errors
 ///
-/// [`DeviceError::Unavailable`] if this process was given GPUs.
+/// [`DeviceError::Unavailable`] if this process was given GPUs, or its driver has some and does not
+/// start.
 pub(super) fn may_be(machine: &Machine, key: &str, cpu: &str) -> Result<(), DeviceError> {
-    let Some(given) = given(machine) else { return Ok(()) };
-    let why = why(machine);
-    Err(DeviceError::Unavailable(format!(
-        "{key}: auto finds no GPU, and {given} says that there is one: {why}; or use {cpu}"
-    )))
+    let found = match given(machine) {
+        Some(given) => format!("{given} says that there is one: {}", why(machine)),
+        None => match cuda_libraries::driver_failure().filter(|failure| is_of_a_gpu(failure)) {
+            Some(failure) => failure,
+            None => return Ok(()),
+        },
+    };
+    Err(DeviceError::Unavailable(format!("{key}: auto finds no GPU, and {found}; or use {cpu}")))
+}
+
+/// Whether the driver's failure to start says that there is a GPU.
+fn is_of_a_gpu(failure: &str) -> bool {
+    let failure = failure.to_ascii_lowercase();
+    NOT_READY.iter().any(|(_, text)| failure.contains(text))
 }
 
 /// Why no GPU is found.
@@ -117,6 +128,24 @@ mod tests {
             assert!(are_hidden(&machine(&variables)), "{list}");
         }
         assert!(!are_hidden(&machine(&[("CUDA_VISIBLE_DEVICES", "0,-1")])));
+    }
+
+    #[test]
+    fn a_driver_whose_gpu_is_not_ready_is_no_machine_without_one() {
+        let failure = |name: &str| {
+            format!("NVIDIA's driver does not start: DriverError({name}, \"of the driver\")")
+        };
+        for (name, expected) in [
+            ("CUDA_ERROR_MPS_SERVER_NOT_READY", true),
+            ("CUDA_ERROR_MPS_MAX_CLIENTS_REACHED", true),
+            ("CUDA_ERROR_SYSTEM_NOT_READY", true),
+            ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", true),
+            // A login node with the driver's libraries, and a toolkit's stub.
+            ("CUDA_ERROR_NO_DEVICE", false),
+            ("CUDA_ERROR_STUB_LIBRARY", false),
+        ] {
+            assert_eq!(is_of_a_gpu(&failure(name)), expected, "{name}");
+        }
     }
 
     #[test]

@@ -22,6 +22,14 @@ pub(crate) const OUT_OF_MEMORY: [(&str, &str); 8] = [
 /// Of a driver that is older than NVRTC, in small letters.
 pub(crate) const UNSUPPORTED_PTX: (&str, &str) = ("cudarc", "cuda_error_unsupported_ptx_version");
 
+/// Of a driver that has a GPU and does not start, in small letters: its MPS server, fabric or
+/// kernel module is not ready for this process.
+pub(crate) const NOT_READY: [(&str, &str); 3] = [
+    ("cudarc", "cuda_error_mps_"),
+    ("cudarc", "cuda_error_system_not_ready"),
+    ("cudarc", "cuda_error_system_driver_mismatch"),
+];
+
 /// Of a device that is lost, in small letters. `Xid` is NVIDIA's code in the system log.
 pub(crate) const LOST: [(&str, &str); 20] = [
     ("cudarc", "cuda_error_illegal_address"),

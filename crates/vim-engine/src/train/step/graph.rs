@@ -9,6 +9,7 @@ use vim_kernels::{
 use vim_model::ClassToken;
 
 use crate::config::{Config, ConfigError, GraphChoice};
+use crate::device::DeviceError;
 use crate::error::Error;
 use crate::task::{Held, Objective};
 
@@ -270,10 +271,20 @@ fn check_not_lost(sums: &Sums, why: &KernelError) -> Result<(), Error> {
     if tail.is_none_or(|tail| tail.try_into_data().is_ok()) {
         return Ok(());
     }
-    Err(Error::failed(format!(
-        "a step could not be recorded, and the device lost what it held: {why}: go on with \
-         `--resume auto --set devices.graph=off`"
-    )))
+    Err(lost(&why.to_string()))
+}
+
+/// The end of a device that lost what it held in a recording: for want of memory, or else `why`.
+fn lost(why: &str) -> Error {
+    DeviceError::of(why).map_or_else(
+        || {
+            Error::failed(format!(
+                "a step could not be recorded, and the device lost what it held: {why}: go on \
+                 with `--resume auto --set devices.graph=off`"
+            ))
+        },
+        Error::from,
+    )
 }
 
 fn refused(why: &str) -> ConfigError {

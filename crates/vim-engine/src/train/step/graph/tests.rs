@@ -11,6 +11,7 @@ use vim_run::checkpoint::Weights;
 
 use super::*;
 use crate::config::TrainConfig;
+use crate::error::code;
 use crate::task::classification::{Classifier, Labelled, Targets};
 use crate::train::state::TrainState;
 use crate::train::step::tests::{floats, model, numbers};
@@ -26,6 +27,21 @@ fn gpu() -> Device {
 #[cfg(not(feature = "wgpu"))]
 fn gpu() -> Device {
     Device::cuda(0)
+}
+
+#[test]
+fn a_recording_without_memory_is_no_defect_of_the_recording() {
+    // What CubeCL said on an H200 that others had filled.
+    let why = "a GPU through CUDA replays no graph: An error happened during execution Caused by: \
+               an operation inside the capture window failed or was skipped, so the recording is \
+               missing an operation and cannot seal: An IO error happened Caused by: out of \
+               device memory allocating 53477376 bytes No backtrace available";
+    let error = lost(why);
+    assert_eq!(error.exit_code(), code::MEMORY);
+    assert!(error.to_string().contains("another 51.0 MiB were asked for"), "{error}");
+    let error = lost("a GPU through CUDA replays no graph: stream capture is invalid");
+    assert_eq!(error.exit_code(), code::FAILED);
+    assert!(error.to_string().ends_with("`--resume auto --set devices.graph=off`"), "{error}");
 }
 
 /// What differs from step to step.
