@@ -470,7 +470,8 @@ impl Default for CheckpointConfig {
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum Backend {
-    /// The first that is there: cuda, wgpu on a real GPU, cpu. The log says which.
+    /// The first that is there: cuda, wgpu on a real GPU, cpu. The log says which. Where a process
+    /// was given a GPU, or a driver does not start that has one, cpu is an error.
     #[default]
     Auto,
     /// The processor.

@@ -67,7 +67,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Gives back what the pools have outgrown since the last call. What lies there moves.
+    /// Gives back what the pools have outgrown since the last call. What is in use there may move.
     pub(crate) fn give_back_outgrown(&mut self, device: &Device) {
         let device = device.clone().inner();
         let sizes = device.memory_pool_report().into_iter().flatten().map(|pool| pool.page_size);
@@ -180,7 +180,8 @@ mod tests {
         };
         let numbers = |len: usize| (0..len).map(|i| i as f32).collect::<Vec<_>>();
         let tensor = |len: usize| Tensor::<1>::from_floats(&numbers(len)[..], &device) * 2.0;
-        let (small, large) = (1 << 20, 1 << 22);
+        // So large that no other test's pages count.
+        let (small, large) = (1 << 23, 1 << 24);
         let mut pages = Pages::default();
         pages.give_back_outgrown(&device);
         let mut all = [small; 8].map(tensor).to_vec();
