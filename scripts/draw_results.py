@@ -207,12 +207,13 @@ class Study:
         groups, keys = self.of["summary"]["groups"], keys.split(",")
         values = {key: {group["assignments"][key] for group in groups} for key in groups[0]["assignments"]}
         others = [key for key in values if key not in keys and len(values[key]) > 1]
-        cells = {}
+        cells, ran = {}, set()
         for group in groups:
             column, row = (" · ".join(str(group["assignments"][key]) for key in some) for some in (keys, others))
             largest = group["largest_delta_a"]
             cells.setdefault(row, {})[column] = self.mean(group) + ("" if largest is None else f" ({largest:.3g})")
-        cells = {name: row for name, row in cells.items() if set(row.values()) != {"–"}}
+            ran |= {row for seed in group["seeds"] if seed["state"]["is"] != "missing"}
+        cells = {name: row for name, row in cells.items() if name in ran}
         columns = list(dict.fromkeys(column for row in cells.values() for column in row))
         lines = [f"| {self.name} | " + " | ".join(columns) + " |", "|---|" + "--:|" * len(columns)]
         return lines + [f"| {name} | " + " | ".join(row.get(column, "") for column in columns) + " |" for name, row in cells.items()]

@@ -7,6 +7,7 @@
     cargo build --release -p vim-kernels --example heads --features cuda
     scripts/without_gpu.py --heads target/release/examples/heads     the operations of segmentation's heads alone
     scripts/without_gpu.py --vim-scan SITE       what vim_scan records and launches, of a wheel with CUDA unpacked there
+    scripts/without_gpu.py --memory BINARY       whether a detector's process holds what its pools do, and no more
     scripts/without_gpu.py --compare OLD NEW     what differs between the PTX of two folders that --out left
     scripts/without_gpu.py --self-test           the comparison, of files that it writes
 
@@ -184,6 +185,22 @@ def self_test():
     print("without_gpu: the self-test passed")
 
 
+def memory(binary):
+    """A detector's pages grow within its first steps: what it has outgrown must have gone back to the driver at the end."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        toolkit, runs = no_compiler(folder / "wheels"), folder / "runs"
+        sets = ["devices.backend=cuda", "train.precision=bf16", "log.every=2st", f"run.root={runs}", "run.name=one"]
+        sets = [word for one in sets for word in ("--set", one)]
+        command = [binary.resolve(), "train", HERE.parent / "configs/detect_shapes.toml", "--steps", "12", *sets]
+        _, counts, _ = run(command, folder / "one", driver(folder / "driver"), toolkit)
+        reserved = json.loads((runs / "one/timing.jsonl").read_text().splitlines()[-1])["device_memory_bytes"]
+    most, held = counts["memory"], counts["memory_at_end"]
+    print(f"the process held {most / 1e6:.0f} MB at most and {held / 1e6:.0f} at the end; its pools have {reserved / 1e6:.0f}")
+    if held > 1.1 * reserved:
+        fail("the process keeps memory that its pools do not have")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary", type=pathlib.Path, nargs="?")
@@ -196,10 +213,13 @@ def main():
     parser.add_argument("--wheels", type=pathlib.Path, default=HERE.parent / "target/cuda-wheels")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--compare", type=pathlib.Path, nargs=2, metavar=("OLD", "NEW"))
+    parser.add_argument("--memory", type=pathlib.Path, metavar="BINARY")
     parser.add_argument("--self-test", action="store_true")
     arguments = parser.parse_args()
     if arguments.self_test:
         return self_test()
+    if arguments.memory:
+        return memory(arguments.memory)
     if arguments.compare:
         sys.exit(1 if compare(*arguments.compare) else 0)
     if not arguments.binary and not arguments.heads and not arguments.vim_scan:

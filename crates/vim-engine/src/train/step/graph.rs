@@ -242,9 +242,9 @@ impl<I: Clone> StepGraph<I> {
     }
 
     /// Steps run kernel by kernel from here on, unless a graph was asked for.
-    fn give_up(&mut self, why: &str) -> Result<(), ConfigError> {
+    fn give_up(&mut self, why: &str) -> Result<(), Error> {
         if matches!(&self.state, State::Before(before) if before.is_asked_for) {
-            return Err(refused(why));
+            return Err(DeviceError::of(why).map_or_else(|| refused(why).into(), Error::from));
         }
         (self.state, self.is_news) = (State::Off(why.to_owned()), true);
         Ok(())
@@ -274,7 +274,8 @@ fn check_not_lost(sums: &Sums, why: &KernelError) -> Result<(), Error> {
     Err(lost(&why.to_string()))
 }
 
-/// The end of a device that lost what it held in a recording: for want of memory, or else `why`.
+/// The end of a device that lost what it held in a recording: its own fault, such as no memory, or
+/// else that of the recording.
 fn lost(why: &str) -> Error {
     DeviceError::of(why).map_or_else(
         || {
