@@ -32,7 +32,7 @@ pub fn available() -> Option<u64> {
 /// Bytes reserved by the device's memory pools, `None` on a CPU.
 ///
 /// Pools shrink when asked alone, so this is the peak usage plus fragmentation; what they have
-/// [outgrown](Pages) is not counted.
+/// outgrown is not counted.
 pub fn device_memory(device: &Device) -> Option<u64> {
     device.clone().inner().memory_pool_usage().map(|usage| usage.bytes_reserved)
 }
