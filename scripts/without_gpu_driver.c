@@ -4,7 +4,7 @@
 //   cc -shared -fPIC -O2 -Wl,-soname,libcuda.so -o DIR/libcuda.so without_gpu_driver.c && LD_LIBRARY_PATH=DIR PROGRAM
 //
 //   STAND_IN_PTX=DIR   every kernel that is loaded is written there, as NUMBER.ptx
-//   STAND_IN_LOG=FILE  at the end of the process: how many kernels and launches there were, and of device memory the most in use, and what is
+//   STAND_IN_LOG=FILE  at the end of the process: the kernels, the launches, the most memory in use, that at the end
 //   STAND_IN_GIB=N     its device memory (16)
 //   STAND_IN_US=T      a launch keeps the device busy for T microseconds, a copy as long as 25 GB/s take (none, 0)
 //   STAND_IN_INIT=N    what cuInit says: 807, an MPS server that is not ready (0)
@@ -55,13 +55,14 @@ static int wait_until(double time) {
 }
 
 static void report(void) {
-  is_over = 1;
   const char *path = getenv("STAND_IN_LOG");
   FILE *file = path ? fopen(path, "w") : NULL;
-  if (!file) return;
-  fprintf(file, "{\"kernels\": %lu, \"launches\": %lu, \"recorded\": %lu, \"memory\": %zu, \"memory_at_end\": %zu}\n", kernels, launches, recorded,
-          memory_peak, memory_in_use);
-  fclose(file);
+  if (file) {
+    fprintf(file, "{\"kernels\": %lu, \"launches\": %lu, \"recorded\": %lu, ", kernels, launches, recorded);
+    fprintf(file, "\"memory\": %zu, \"memory_at_end\": %zu}\n", memory_peak, memory_in_use);
+    fclose(file);
+  }
+  is_over = 1;
 }
 
 static FILE *calls(void) {

@@ -68,20 +68,20 @@ fn why(machine: &Machine) -> String {
     let backends = super::backends();
     let wgpu = if backends.contains(&Backend::Wgpu) { "wgpu finds none, and " } else { "" };
     let cuda = if backends.contains(&Backend::Cuda) {
-        let driver = no_driver(machine).map(str::to_owned);
-        let driver = driver.or_else(cuda_libraries::driver_failure);
-        driver.unwrap_or_else(|| "CUDA shows no GPU to this process".to_owned())
+        no_cuda_gpu(machine)
     } else {
         "this build has no cuda: build it with --features cuda".to_owned()
     };
     format!("{wgpu}{cuda}")
 }
 
-/// What is missing of NVIDIA's driver, if its library is.
-pub(super) fn no_driver(machine: &Machine) -> Option<&'static str> {
-    cuda_libraries::driver(machine).is_none().then_some(
-        "its driver's libcuda.so.1 is not found: start Apptainer with --nv, and on a cluster ask SLURM for a GPU by --gpus=1",
-    )
+/// Why a build with CUDA finds no GPU of NVIDIA's.
+pub(super) fn no_cuda_gpu(machine: &Machine) -> String {
+    if cuda_libraries::driver(machine).is_none() {
+        return "its driver's libcuda.so.1 is not found: start Apptainer with --nv, and on a cluster ask SLURM for a GPU by --gpus=1".to_owned();
+    }
+    let failure = cuda_libraries::driver_failure();
+    failure.unwrap_or_else(|| "CUDA shows no GPU to this process".to_owned())
 }
 
 #[cfg(test)]

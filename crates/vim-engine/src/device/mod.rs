@@ -253,7 +253,8 @@ pub(crate) fn cuda_gpus(config: &DevicesConfig) -> usize {
 pub(crate) fn count_cuda(flag: &str) -> Result<usize, Error> {
     match cuda_count() {
         0 if cfg!(feature = "cuda") => Err(DeviceError::Unavailable(format!(
-            "{flag}: no CUDA GPU on this machine: start it in a job with GPUs, or without {flag}"
+            "{flag}: no CUDA GPU on this machine ({}): start it in a job with GPUs, or without {flag}",
+            absent::no_cuda_gpu(&Machine::this())
         ))
         .into()),
         0 => Err(DeviceError::Unavailable(format!(
@@ -275,8 +276,10 @@ fn one_gpu(
 ) -> Result<usize, Error> {
     match config.gpus.numbers(visible)[..] {
         _ if visible == 0 => {
-            let why = absent::no_driver(&Machine::this()).filter(|_| backend != "wgpu");
-            let why = why.map_or_else(String::new, |why| format!(" ({why})"));
+            let why = match backend {
+                "wgpu" => String::new(),
+                _ => format!(" ({})", absent::no_cuda_gpu(&Machine::this())),
+            };
             let no_gpu = format!("no {backend} GPU on this machine{why}: use {}", asked.cpu);
             Err(DeviceError::Unavailable(format!("{}: {no_gpu}", asked.backend)).into())
         }
