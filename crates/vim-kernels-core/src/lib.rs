@@ -12,6 +12,7 @@ mod graph;
 mod precision;
 mod reading;
 mod real;
+mod sum;
 mod tensor_cores;
 
 #[doc(hidden)]
@@ -37,6 +38,7 @@ pub use graph::{
 pub use precision::Precision;
 pub use reading::read_while;
 pub use real::Real;
+pub use sum::sum_in_order;
 
 #[doc(hidden)]
 pub use dispatch::{cuda_number, device_name, record_run, runs_cubecl, runs_cuda, runs_native};

@@ -46,7 +46,7 @@ pub use mixer_inner::{
 pub use vim_kernels_core::{
     Draws, Graph, Implementation, KERNEL_VARIABLE, KernelChoice, KernelError, Launches, Precision,
     Real, WarmUp, cuda_number, drawn, has_kernel, implementations_run, in_own_buffer,
-    in_own_buffer_int, overwrite, overwrite_int, read_while, runs_cuda,
+    in_own_buffer_int, overwrite, overwrite_int, read_while, runs_cuda, sum_in_order,
 };
 pub use vim_kernels_ops::{
     AdamWHyper, ConvOptions, EraseBox, EraseFill, FlatParams, IGNORED_LABEL, ImageBatch,

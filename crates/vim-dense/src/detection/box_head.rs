@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::nn::Linear;
 use burn::tensor::activation::{log_softmax, relu};
 use burn::tensor::{Int, Tensor, TensorData};
-use vim_kernels::{KernelError, Precision};
+use vim_kernels::{KernelError, Precision, sum_in_order};
 use vim_model::{Rule, Scope};
 
 use super::boxes::Edges;
@@ -141,14 +141,14 @@ pub fn box_losses(
     };
     let norm = count.max(1) as f64;
     let wanted = index(wanted).reshape([count, 1]);
-    let class = log_softmax(scores.logits.clone(), 1).gather(1, wanted).sum().neg();
+    let class = sum_in_order(log_softmax(scores.logits.clone(), 1).gather(1, wanted)).neg();
     let found = foreground.len();
     let place = if found == 0 {
-        scores.deltas.clone().sum().mul_scalar(0.0)
+        sum_in_order(scores.deltas.clone()).mul_scalar(0.0)
     } else {
         let deltas = scores.deltas.clone().select(0, index(foreground));
         let wanted = Tensor::<2>::from_data(TensorData::new(differences, [found, 4]), &device);
-        (deltas - wanted).abs().sum()
+        sum_in_order((deltas - wanted).abs())
     };
     [class.div_scalar(norm), place.div_scalar(norm)]
 }

@@ -3,7 +3,7 @@
 use burn::module::Module;
 use burn::tensor::activation::{log_sigmoid, relu};
 use burn::tensor::{FloatDType, Int, Tensor, TensorData};
-use vim_kernels::{KernelError, Precision, read_while};
+use vim_kernels::{KernelError, Precision, read_while, sum_in_order};
 use vim_model::{Draw, Scope};
 
 use super::boxes::{Edges, clip, is_finite, is_nonempty};
@@ -160,18 +160,18 @@ pub fn anchor_losses(
     let (drawn, found) = (chosen.len(), positives.len());
     // Of none it is 0, and so is the gradient of each of the layers.
     let class = if drawn == 0 {
-        scores.logits.clone().sum().mul_scalar(0.0)
+        sum_in_order(scores.logits.clone()).mul_scalar(0.0)
     } else {
         let logits = scores.logits.clone().reshape([batch * all, 1]).select(0, index(chosen));
         let wanted = Tensor::<2>::from_data(TensorData::new(wanted, [drawn, 1]), &device);
-        binary_cross_entropy(logits, wanted).sum().div_scalar(norm)
+        sum_in_order(binary_cross_entropy(logits, wanted)).div_scalar(norm)
     };
     let place = if found == 0 {
-        scores.deltas.clone().sum().mul_scalar(0.0)
+        sum_in_order(scores.deltas.clone()).mul_scalar(0.0)
     } else {
         let deltas = scores.deltas.clone().reshape([batch * all, 4]).select(0, index(positives));
         let wanted = Tensor::<2>::from_data(TensorData::new(differences, [found, 4]), &device);
-        (deltas - wanted).abs().sum().div_scalar(norm)
+        sum_in_order((deltas - wanted).abs()).div_scalar(norm)
     };
     [class, place]
 }

@@ -5,7 +5,7 @@ use std::thread;
 
 use burn::tensor::Tensor;
 use rayon::prelude::*;
-use vim_kernels::read_while;
+use vim_kernels::{read_while, sum_in_order};
 use vim_model::{Draw, VimConfig};
 
 use super::box_head::{BOX_BINS, BoxScores, BoxTargets, CODERS, box_losses};
@@ -350,5 +350,5 @@ fn damped(x: Tensor<4>, share: f64) -> Tensor<4> {
 /// The loss of no boxes, of what the head says of one that stands in for them: 0, and so is the
 /// gradient of each of the head's parameters.
 fn zero<const D: usize>(said: Tensor<D>) -> Tensor<1> {
-    said.sum().mul_scalar(0.0)
+    sum_in_order(said).mul_scalar(0.0)
 }

@@ -14,7 +14,7 @@ use burn::tensor::{DType, FloatDType, Int, IntDType, Tensor};
 use crate::resize::{check as check_resize, interpolated};
 use vim_kernels_core::check::{MAX_ELEMENTS, check_limit, check_size, expect};
 use vim_kernels_core::op::{fused_op, tensors};
-use vim_kernels_core::{Implementation, KernelChoice, KernelError, record_run};
+use vim_kernels_core::{Implementation, KernelChoice, KernelError, record_run, sum_in_order};
 
 const OPERATION: &str = "resize_nll";
 
@@ -134,7 +134,7 @@ fn reference(logits: Tensor<4>, labels: Tensor<3, Int>) -> ResizeNll {
     let one = [1];
     let count =
         |of: Tensor<4, burn::tensor::Bool>| of.float().cast(FloatDType::F32).sum().reshape(one);
-    let loss = likelihood.mask_fill(is_class.clone().bool_not(), 0.0).sum().neg().reshape(one);
+    let loss = sum_in_order(likelihood.mask_fill(is_class.clone().bool_not(), 0.0)).neg();
     debug_assert_eq!(loss.dtype(), DType::F32, "computed in f32");
     ResizeNll { loss, correct: count(correct), labelled: count(is_class) }
 }

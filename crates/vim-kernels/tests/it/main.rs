@@ -24,4 +24,5 @@ mod rotate_pairs;
 mod scan;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 mod scan_gpu;
+mod sum;
 mod support;

@@ -3,6 +3,7 @@
 use burn::tensor::{Device, Tensor};
 use vim_data::{PictureError, Pixels};
 use vim_kernels::oracle::OracleScan;
+use vim_kernels::sum_in_order;
 use vim_model::{
     FeatureError, LastTap, Pool, RecordedScan, Recorder, Recording, Tapped, Taps, Vim, VimConfig,
 };
@@ -250,7 +251,7 @@ pub(super) fn receptive_field<E: Explained>(
         let features = backbone.tapped(pixels.clone(), &taps, None).map_err(unmade)?;
         let token = features.into_iter().next().map(|feature| feature.narrow(1, middle, 1));
         let token = token.ok_or_else(|| Error::internal("a model without a last block"))?;
-        let gradients = token.powi_scalar(2).sum().sqrt().backward();
+        let gradients = sum_in_order(token.powi_scalar(2)).sqrt().backward();
         let gradient = pixels.grad(&gradients);
         let gradient = gradient.ok_or_else(|| Error::internal("a token of no pixel"))?;
         let own = numbers(gradient.abs().sum_dim(1));

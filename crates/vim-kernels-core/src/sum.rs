@@ -1,0 +1,18 @@
+//! Sums whose last bits are no chance.
+
+use burn::tensor::Tensor;
+
+use crate::dispatch::runs_cubecl;
+
+/// The sum of all elements, `[1]`, differentiable, and of the same bits every time.
+///
+/// `Tensor::sum` of Burn 0.22 is not, on a GPU that adds floats atomically: it adds the sums of
+/// four blocks in the order in which these end (`SumStrategy::OneShot`).
+#[must_use]
+pub fn sum_in_order<const D: usize>(x: Tensor<D>) -> Tensor<1> {
+    if !runs_cubecl(&x.device()) {
+        return x.sum();
+    }
+    let elements = x.shape().num_elements();
+    x.reshape([elements]).sum_dim(0)
+}

@@ -1,0 +1,24 @@
+//! The sum of all elements, against f64, and bit by bit against itself.
+
+use vim_kernels::sum_in_order;
+
+use crate::support::{devices, tensor, values};
+
+// One block of Burn's `sum` has 1024 elements; with three and more, the order is a GPU's.
+#[test]
+fn the_sum_of_all_elements_has_the_same_bits_every_time() {
+    for device in devices() {
+        for [rows, columns] in [[1, 1], [5, 1], [205, 5], [2051, 4], [8192, 1], [300, 77]] {
+            let numbers: Vec<f64> =
+                (0..rows * columns).map(|at| f64::from((at as f32 * 0.731).sin())).collect();
+            let x = tensor(&numbers, [columns, rows], &device).swap_dims(0, 1);
+            let sums: Vec<f64> = (0..50).flat_map(|_| values(sum_in_order(x.clone()))).collect();
+            let expected: f64 = numbers.iter().sum();
+            let size: f64 = numbers.iter().map(|number| number.abs()).sum();
+            // Of as many additions each rounds by 2⁻²⁴; one after the other is the worst order.
+            let tolerance = size * (rows * columns) as f64 * 2.0_f64.powi(-24);
+            assert!((sums[0] - expected).abs() <= tolerance, "{rows} × {columns}: {sums:?}");
+            assert!(sums.iter().all(|sum| sum.to_bits() == sums[0].to_bits()), "{sums:?}");
+        }
+    }
+}
