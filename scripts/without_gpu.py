@@ -8,6 +8,7 @@
     scripts/without_gpu.py --heads target/release/examples/heads     the operations of segmentation's heads alone
     scripts/without_gpu.py --vim-scan SITE       what vim_scan records and launches, of a wheel with CUDA unpacked there
     scripts/without_gpu.py --memory BINARY       the memory that a detector holds, and how it ends without any
+    scripts/without_gpu.py --order BINARY        that no kernel of training adds in an order of chance
     scripts/without_gpu.py --compare OLD NEW     what differs between the PTX of two folders that --out left
     scripts/without_gpu.py --self-test           the comparison, of files that it writes
 
@@ -28,6 +29,7 @@ import argparse
 import collections
 import concurrent.futures
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -211,6 +213,31 @@ def memory(binary):
         fail("the process keeps memory that its pools do not have")
 
 
+# Of a gather's gradient: this program takes one number of each row, and to its place one is added.
+ATOMIC_AND_RIGHT = {"scatter_add_atomic_kernel"}
+
+
+def order(binary):
+    """Steps and evaluations of every task have no kernel that adds floats atomically, where more than one unit adds to a place."""
+    wrong = set()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        toolkit, stand_in = no_compiler(folder / "wheels"), driver(folder / "driver")
+        for config, precision in itertools.product(("quickstart", "segment_shapes", "detect_shapes"), ("bf16", "f32")):
+            name = f"{config}-{precision}"
+            sets = ["devices.backend=cuda", f"train.precision={precision}", f"run.root={folder / 'runs'}", f"run.name={name}"]
+            sets = [word for one in sets for word in ("--set", one)]
+            command = [binary.resolve(), "train", HERE.parent / f"configs/{config}.toml", "--steps", "3", *sets]
+            _, _, sources = run(command, folder / name, stand_in, toolkit)
+            texts = [path.read_text() for path in sources]
+            atomic = [text for text in texts if re.search(r"\b(atom|red)\.[\w.]*\badd\.[\w.]*f(16|32|64)", text)]
+            names = {re.search(r"(\w+?)(_t_\w+)?_[0-9a-f]{8}\(", text)[1] for text in atomic}
+            print(f"{name}: {len(sources)} kernels, of which {', '.join(sorted(names)) or 'none'} add atomically")
+            wrong |= names - ATOMIC_AND_RIGHT
+    if wrong:
+        fail(f"{', '.join(sorted(wrong))} add in an order of chance: two runs differ")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary", type=pathlib.Path, nargs="?")
@@ -224,12 +251,15 @@ def main():
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--compare", type=pathlib.Path, nargs=2, metavar=("OLD", "NEW"))
     parser.add_argument("--memory", type=pathlib.Path, metavar="BINARY")
+    parser.add_argument("--order", type=pathlib.Path, metavar="BINARY")
     parser.add_argument("--self-test", action="store_true")
     arguments = parser.parse_args()
     if arguments.self_test:
         return self_test()
     if arguments.memory:
         return memory(arguments.memory)
+    if arguments.order:
+        return order(arguments.order)
     if arguments.compare:
         sys.exit(1 if compare(*arguments.compare) else 0)
     if not arguments.binary and not arguments.heads and not arguments.vim_scan:
