@@ -1,4 +1,4 @@
-//! The sum of all elements, against f64, and bit by bit against itself.
+//! The sum of all elements, against f64, and bit by bit against itself; its gradient is 1.
 
 use vim_kernels::sum_in_order;
 
@@ -19,6 +19,10 @@ fn the_sum_of_all_elements_has_the_same_bits_every_time() {
             let tolerance = size * (rows * columns) as f64 * 2.0_f64.powi(-24);
             assert!((sums[0] - expected).abs() <= tolerance, "{rows} × {columns}: {sums:?}");
             assert!(sums.iter().all(|sum| sum.to_bits() == sums[0].to_bits()), "{sums:?}");
+            let x = tensor(&numbers, [columns, rows], &device.clone().autodiff()).require_grad();
+            let gradients = (sum_in_order(x.clone().swap_dims(0, 1)) * 3.0).backward();
+            let gradient = values(x.grad(&gradients).unwrap());
+            assert_eq!(gradient, vec![3.0; rows * columns], "{rows} × {columns}");
         }
     }
 }
