@@ -20,7 +20,8 @@ pub fn sum_in_order<const D: usize>(x: Tensor<D>) -> Tensor<1> {
     let mut x = x.reshape([elements]);
     if rows * columns > elements {
         let zeros = Tensor::zeros([rows * columns], (&x.device(), x.dtype()));
-        x = zeros.slice_assign([0..elements], x);
+        let own = 0..elements;
+        x = zeros.slice_assign([own], x);
     }
     x.reshape([rows, columns]).sum_dim(0).sum_dim(1).reshape([1])
 }
