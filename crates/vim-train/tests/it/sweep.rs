@@ -323,13 +323,21 @@ fn a_submitted_sweep_is_trained_here_only_if_asked_to() {
 
 #[test]
 fn all_gpus_of_a_job_get_a_run_each() {
-    let study = Study::new();
-    let run = |gpus: &str, seen: &str| {
+    let run_of = |study: &Study, gpus: &str, seen: &str| {
         let mut command = study.command(&["run", "--gpus", gpus]);
         command.arg(study.file()).env("CUDA_VISIBLE_DEVICES", seen).output().unwrap()
     };
-    assert_says(&run("all", "GPU-1f,3,5"), 0, &["4 runs to train, 0 finished; 3 at a time"]);
-    assert_says(&run("0,1", ""), 0, &["0 runs to train, 4 finished"]);
+    let said = "no run computes on these GPUs (devices.backend = \"cpu\")";
+    let study = Study::new();
+    assert_says(&run_of(&study, "0,1", ""), 2, &[said]);
+    assert_eq!(study.states(), ["missing"; 4]);
+
+    // No machine has these GPUs, so that each run says that it has none.
+    let study = Study::of(&FILE.replace("\"cpu\"", "\"auto\""));
+    let run = |gpus: &str, seen: &str| run_of(&study, gpus, seen);
+    let each = "CUDA_VISIBLE_DEVICES";
+    assert_says(&run("all", "GPU-1f,3,5"), 1, &["4 runs to train, 0 finished; 3 at a time", each]);
+    assert_says(&run("901,902", ""), 1, &["4 runs to train, 0 finished; 2 at a time", each]);
     assert_says(&run("some", ""), 2, &["`some` is neither `all` nor a list as 0,1"]);
     assert_says(&run("all", ""), 69, &["--gpus all: "]);
 }

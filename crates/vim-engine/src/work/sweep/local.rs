@@ -20,7 +20,7 @@ use super::job::{self, SharedJob};
 use super::watch::{Shown, Watch, ended_by, last_line};
 use super::{SweepRunError, packs};
 use crate::Error;
-use crate::config::{Backend, Gpus, Loaded};
+use crate::config::{Backend, DevicesConfig, Gpus, Loaded};
 use crate::device;
 use crate::output::summary::{counted, duration};
 use crate::train::job_attempt::Successor;
@@ -47,6 +47,9 @@ pub fn train(
 ) -> Result<(), Error> {
     let stop = StopRequest::install().map_err(Error::io("install", "signal handlers"))?;
     stop.defer();
+    if options.gpus.is_some() {
+        check_gpus_are_used(sweep, entries)?;
+    }
     let gpus = options.gpus.as_ref().map(visible).transpose()?.unwrap_or_default();
     let jobs = options.jobs.unwrap_or(gpus.len().max(1));
     let CpuAllocation { cores, .. } = CpuAllocation::of_this_process();
@@ -96,13 +99,32 @@ pub fn train_pack(sweep: &Sweep, lists: &Path, index: usize) -> Result<(), Error
     })?;
     let config = Loaded::run(&sweep.folder.join(&entries[0].config), &[])?.config;
     let most = sweep.origins.sweep.max_parallel.map_or(usize::MAX, std::num::NonZero::get);
-    let gpus = match config.devices.backend {
-        Backend::Auto | Backend::Cuda => Some(Gpus::All),
-        Backend::Cpu | Backend::Wgpu | Backend::Tch => None,
-    };
+    let gpus = uses_visible_gpus(&config.devices).then_some(Gpus::All);
     let options = LocalOptions { jobs: Some(entries.len().min(most)), gpus, fail_fast: false };
     let stem = lists.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     train(sweep, &entries, &options, &format!("{stem}-{index}"))
+}
+
+/// Whether a run computes on the GPUs that `CUDA_VISIBLE_DEVICES` names.
+fn uses_visible_gpus(devices: &DevicesConfig) -> bool {
+    match devices.backend {
+        Backend::Auto | Backend::Cuda => true,
+        Backend::Tch => matches!(devices.gpus, Gpus::List(_)),
+        Backend::Cpu | Backend::Wgpu => false,
+    }
+}
+
+/// An error if none of the runs does. One whose configuration cannot be read fails by itself.
+fn check_gpus_are_used(sweep: &Sweep, entries: &[&PlannedRun]) -> Result<(), Error> {
+    let mut backend = None;
+    for entry in entries {
+        match Loaded::run(&sweep.folder.join(&entry.config), &[]) {
+            Ok(run) if uses_visible_gpus(&run.config.devices) => return Ok(()),
+            Ok(run) => backend = Some(run.config.devices.backend),
+            Err(_) => {}
+        }
+    }
+    backend.map_or(Ok(()), |backend| Err(SweepRunError::GpusUnused(backend).into()))
 }
 
 /// The variable that names the GPUs of a process.

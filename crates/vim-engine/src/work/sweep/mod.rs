@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use vim_run::Holder;
 use vim_run::signals::Stop;
 
+use crate::config::Backend;
 use crate::error::{Error, Failure, code};
 use crate::train::job_attempt::Successor;
 
@@ -97,6 +98,12 @@ pub enum SweepRunError {
         "the sweep was submitted to SLURM, and this would train on this machine: `{0} --submit` submits the runs again, --local trains them here"
     )]
     Submitted(String),
+
+    /// `--gpus` of runs that compute on no CUDA GPU.
+    #[error(
+        "--gpus: no run computes on these GPUs (devices.backend = \"{0}\"): leave it out, and give -j for how many at a time"
+    )]
+    GpusUnused(Backend),
 
     /// A baseline that names no method of the grid.
     #[error(
@@ -174,7 +181,7 @@ impl Failure for SweepRunError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Failed { .. } => code::FAILED,
-            Self::Baseline(_) | Self::Submitted(_) => code::USAGE,
+            Self::Baseline(_) | Self::Submitted(_) | Self::GpusUnused(_) => code::USAGE,
             Self::NoSweep(_) | Self::NoEntry { .. } => code::DATA,
             Self::AtWork { .. } | Self::BeingPlanned { .. } => code::EXISTS,
             Self::Stopped { stop, .. } | Self::Handed { stop, .. } => stop.exit_code(),
