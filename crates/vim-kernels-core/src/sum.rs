@@ -2,17 +2,13 @@
 
 use burn::tensor::Tensor;
 
-use crate::dispatch::runs_cubecl;
-
 /// The sum of all elements, `[1]`, differentiable, and of the same bits every time.
 ///
-/// `Tensor::sum` of Burn 0.22 is not, on a GPU that adds floats atomically: it adds the sums of
-/// four blocks in the order in which these end (`SumStrategy::OneShot`).
+/// `Tensor::sum` of Burn 0.22 is not: on a GPU that adds floats atomically, four blocks add their
+/// sums in the order in which they end (`SumStrategy::OneShot`), and on a processor the threads
+/// that are free share out 2²² elements and more.
 #[must_use]
 pub fn sum_in_order<const D: usize>(x: Tensor<D>) -> Tensor<1> {
-    if !runs_cubecl(&x.device()) {
-        return x.sum();
-    }
     // A thread adds a column, and one thread their sums.
     let elements = x.shape().num_elements();
     let columns = elements.isqrt().next_power_of_two();
