@@ -15,7 +15,7 @@ the sweep's. Of a study docs/results/NAME has
     sweep.toml, plan.jsonl   as the sweep has them
     configs/ID.toml          of the first run; plan.jsonl says what the others have otherwise
     metrics/RUN.jsonl.gz     each run's metrics.jsonl
-    ends.json                of each finished run exit.json, and of timing.jsonl the last line of each start
+    ends.json                of each finished run exit.json
     summary.json             what `vim-train sweep summarize FOLDER --json` prints, but for `losses` and `scores`, which are in
                              metrics.jsonl, and `pairs`
     NAME.svg                 the figures of the sweep's report that a page shows
@@ -63,11 +63,7 @@ def keep(folder, binary):
             # Without a time, so that the same record is the same file.
             (to / "metrics" / f"{name}.jsonl.gz").write_bytes(gzip.compress(metrics.read_bytes(), mtime=0))
         if end.exists() and json.loads(end.read_text())["reason"] == "finished":
-            timing = [json.loads(line) for line in (folder / name / "timing.jsonl").read_text().splitlines()]
-            # The last line of each start: a run that was stopped counts its seconds anew.
-            following = [*(line["elapsed_s"] for line in timing[1:]), 0.0]
-            timing = [line for line, next_one in zip(timing, following) if next_one < line["elapsed_s"]]
-            ends[name] = {"exit": json.loads(end.read_text()), "timing": timing}
+            ends[name] = json.loads(end.read_text())
     (to / "ends.json").write_text(json.dumps(ends, indent=1) + "\n")
     for name in ("sweep.toml", "plan.jsonl", f"configs/{summary['runs'][0]['id']}.toml"):
         shutil.copyfile(folder / name, to / name)
@@ -91,12 +87,16 @@ def restore(name, folder):
         sys.exit(f"error: {ends} is not there: of {name} no runs are kept that a study can go on from")
     if folder.exists():
         sys.exit(f"error: {folder} is there already")
+    runs = {run["name"]: run for run in json.loads((RECORDS / name / "summary.json").read_text())["runs"]}
     for run, end in json.loads(ends.read_text()).items():
-        to = folder / run
+        to, known = folder / run, runs[run]
+        machine = known["machine"] | {"slurm": {"SLURM_JOB_ID": known["machine"]["job"]}, "total_steps": known["total_steps"]}
+        timing = {"step": known["step"], "images_per_second": known["images_per_second"], "elapsed_s": known["seconds"]}
         to.mkdir(parents=True)
         (to / "metrics.jsonl").write_bytes(gzip.decompress((RECORDS / name / "metrics" / f"{run}.jsonl.gz").read_bytes()))
-        (to / "exit.json").write_text(json.dumps(end["exit"], indent=2) + "\n")
-        (to / "timing.jsonl").write_text("".join(json.dumps(line) + "\n" for line in end["timing"]))
+        (to / "exit.json").write_text(json.dumps(end, indent=2) + "\n")
+        (to / "env.json").write_text(json.dumps(machine, indent=2) + "\n")
+        (to / "timing.jsonl").write_text(json.dumps(timing) + "\n")
 
 
 class Study:

@@ -54,6 +54,8 @@ def history(run):
             if name not in ("step", "images") and isinstance(value, (int, float)):
                 steps.setdefault(record["step"], {})[f"{group}/{name}"] = value
     for record in lines(run / "timing.jsonl"):
+        if "images_per_second" not in record:
+            continue  # a process began
         row = steps.setdefault(record["step"], {})
         for name, tag in (("images_per_second", "train/img_s"), ("data_wait_s", "train/data_wait_s")):
             if isinstance(record.get(name), (int, float)):

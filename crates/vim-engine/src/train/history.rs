@@ -86,7 +86,7 @@ impl History {
         each(folder, TIMING, &["step"], problems, |timing| {
             speeds.extend(timing.number::<f64>("images_per_second"));
             let Some(elapsed) = timing.number::<f64>("elapsed_s") else { return };
-            // Every process starts its own count.
+            // Every process starts its own count, at 0; those of older builds do not say so.
             history.seconds += if elapsed < last { elapsed } else { elapsed - last };
             last = elapsed;
         });
@@ -221,5 +221,34 @@ fn each(
             others => format!(" and {others} more"),
         };
         problems.push(format!("{name}: line {first}{others} cannot be understood"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_time_of_every_process_counts() {
+        // A process ends after 3 s, the next one records after 5; in older builds that did not say
+        // where one begins, after 2.
+        let begun = r#"{"step":0,"elapsed_s":0.0}"#;
+        let line = |elapsed| format!(r#"{{"step":1,"images_per_second":8,"elapsed_s":{elapsed}}}"#);
+        let lines = [3, 5, 2].map(line);
+        let [three, five, two] = lines.each_ref().map(String::as_str);
+        for (lines, seconds) in [
+            (vec![begun, three, begun, begun, five], 8.0),
+            (vec![three, two, begun, three], 8.0),
+            (vec![three, five], 5.0),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join(TIMING), lines.join("\n") + "\n").unwrap();
+            let mut problems = Vec::new();
+            let history = History::read(folder.path(), &mut problems);
+            assert_eq!((history.seconds, history.median_speed), (seconds, Some(8.0)), "{lines:?}");
+            assert_eq!(problems, [""; 0]);
+        }
     }
 }

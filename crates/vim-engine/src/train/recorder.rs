@@ -58,6 +58,13 @@ pub(super) enum Metric<'a> {
     },
 }
 
+/// The line of `timing.jsonl` with which each process begins.
+#[derive(Serialize)]
+struct Begun {
+    step: u64,
+    elapsed_s: f64,
+}
+
 /// A line of `timing.jsonl`; the speed counts from the last line or evaluation.
 #[derive(Serialize)]
 struct Timing {
@@ -137,9 +144,12 @@ impl<'a> Recorder<'a> {
         batch_size: usize,
         (step, known): (u64, &Prefix),
     ) -> Result<Self, Error> {
+        let mut timing = JsonlWriter::appending(&run.path().join(TIMING))?;
+        // So that a process counts that ended before its first record, or soon after.
+        timing.append(&Begun { step, elapsed_s: 0.0 })?;
         let files = Files {
             metrics: Sinks::open(run, known, step, log)?,
-            timing: JsonlWriter::appending(&run.path().join(TIMING))?,
+            timing,
             bad_samples: JsonlWriter::appending(&run.path().join("bad_samples.jsonl"))?,
         };
         Ok(Self { files: Some(files), ..Self::without_files(log, device, batch_size) })

@@ -11,14 +11,14 @@ use crate::statistics::LEVEL;
 impl View<'_> {
     /// Every group's score of each class beside its baseline's.
     pub(super) fn classes(&self, found: &ClassDifferences) -> String {
-        let body = match found.classes.is_empty() {
-            true => "<p class=\"note\">No finished run has scores of classes.</p>".to_owned(),
-            false => self.class_table(found),
+        let none = "<p class=\"note\">No finished run has scores of classes.</p>";
+        let (measure, body) = match found.classes.is_empty() {
+            true => ("score", none.to_owned()),
+            false => (found.measure.name(), self.class_table(found)),
         };
         format!(
             "<section><h2>What differs between methods</h2><p class=\"note\">Of every run the model \
-             that was tested, on the test images: the {} of each class.</p>{body}{}</section>",
-            found.measure.name(),
+             that was tested, on the test images: the {measure} of each class.</p>{body}{}</section>",
             self.absent_of(&found.without, &found.unfit, "scores of classes")
         )
     }
@@ -130,6 +130,7 @@ mod tests {
             _ => Ok(None),
         });
         for part in [
+            "the score of each class",
             "No finished run has",
             "Without scores of classes: zoh-s1, rk4-s0, rk4-s1.",
             "&lt;damaged",

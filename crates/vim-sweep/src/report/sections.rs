@@ -50,7 +50,7 @@ impl View<'_> {
             *machines.entry(machine).or_default() += 1;
         }
         if machines.is_empty() {
-            return "<p class=\"note\">No run has started.</p>".to_owned();
+            return "<p class=\"note\">Of no run is the machine on record.</p>".to_owned();
         }
         let row = |(machine, count): (&Machine, &usize)| {
             let commit: Option<String> =

@@ -47,8 +47,17 @@ pub fn warnings(
             warnings.push(error.to_string());
         }
     }
-    let started: Vec<&RunOutcome> =
-        outcomes.iter().filter(|run| run.machine != Machine::default()).collect();
+    let (started, unknown): (Vec<&RunOutcome>, Vec<_>) =
+        outcomes.iter().partition(|run| run.machine != Machine::default());
+    let unknown: Vec<&str> = unknown
+        .into_iter()
+        .filter(|run| run.state == RunState::Finished)
+        .map(|run| run.name.as_str())
+        .collect();
+    if !unknown.is_empty() {
+        warnings
+            .push(format!("on what these runs were trained is not known: {}", unknown.join(", ")));
+    }
     for (column, what) in ["device", "cores", "threads", "version", "commit"].iter().enumerate() {
         let mut values: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for run in &started {
@@ -94,5 +103,10 @@ mod tests {
         assert_eq!(found[2], "the runs did not have the same threads: 1 (rk4-s0), 2 (2 runs)");
         runs[2].state = RunState::Interrupted;
         assert_eq!(warnings_of(&runs)[0], "2 runs are interrupted: zoh-s1, rk4-s0");
+        for run in &mut runs {
+            run.machine = Machine::default();
+        }
+        let unknown = "on what these runs were trained is not known: zoh-s0";
+        assert_eq!(warnings_of(&runs)[2..], [unknown]);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{Bench, assert_code, assert_parts, assert_says, json_lines, stderr};
 
@@ -215,9 +215,11 @@ fn timings_tell_the_wait_and_the_memory() {
     let output = bench.train("a", &[]);
     assert_code(&output, 0);
     let records = json_lines(&bench.read("a", "timing.jsonl"));
+    let (begun, records) = records.split_first().unwrap();
+    assert_eq!(*begun, json!({ "step": 0, "elapsed_s": 0.0 }));
     assert_eq!(records.len(), 12);
     let mut before = 0.0;
-    for record in &records {
+    for record in records {
         let elapsed = record["elapsed_s"].as_f64().unwrap();
         let waited = record["data_wait_s"].as_f64().unwrap();
         assert_eq!(record["graph_replays"], 0, "the CPU has no graphs: {record}");
