@@ -231,7 +231,7 @@ def order(binary):
             _, _, sources = run(command, folder / name, stand_in, toolkit)
             texts = [path.read_text() for path in sources]
             atomic = [text for text in texts if re.search(r"\b(atom|red)\.[\w.]*\badd\.[\w.]*f(16|32|64)", text)]
-            names = {re.search(r"(\w+?)(_t_\w+)?_[0-9a-f]{8}\(", text)[1] for text in atomic}
+            names = {re.search(r"(\w+?)(_t_\w+)?_[0-9a-f]{8}\(|$", text)[1] or "a kernel" for text in atomic}
             print(f"{name}: {len(sources)} kernels, of which {', '.join(sorted(names)) or 'none'} add atomically")
             found |= names
     # The text that is searched for is CubeCL's: where it changes, nothing is found.

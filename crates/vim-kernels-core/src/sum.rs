@@ -9,8 +9,11 @@ use burn::tensor::Tensor;
 /// that are free share out 2²² elements and more.
 #[must_use]
 pub fn sum_in_order<const D: usize>(x: Tensor<D>) -> Tensor<1> {
-    // A thread adds a column, and one thread their sums.
     let elements = x.shape().num_elements();
+    if elements == 0 {
+        return x.sum();
+    }
+    // A thread adds a column, and one thread their sums.
     let columns = elements.isqrt().next_power_of_two();
     let rows = elements.div_ceil(columns);
     let mut x = x.reshape([elements]);

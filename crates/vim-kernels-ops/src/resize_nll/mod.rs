@@ -131,9 +131,7 @@ fn reference(logits: Tensor<4>, labels: Tensor<3, Int>) -> ResizeNll {
     let index = labels.mask_fill(is_class.clone().bool_not(), 0);
     let likelihood = log_softmax(logits, 3).gather(3, index.clone());
     let correct = best.equal(index).bool_and(is_class.clone());
-    let one = [1];
-    let count =
-        |of: Tensor<4, burn::tensor::Bool>| of.float().cast(FloatDType::F32).sum().reshape(one);
+    let count = |of: Tensor<4, burn::tensor::Bool>| sum_in_order(of.float().cast(FloatDType::F32));
     let loss = sum_in_order(likelihood.mask_fill(is_class.clone().bool_not(), 0.0)).neg();
     debug_assert_eq!(loss.dtype(), DType::F32, "computed in f32");
     ResizeNll { loss, correct: count(correct), labelled: count(is_class) }

@@ -9,6 +9,8 @@ use crate::support::{devices, tensor, values};
 #[test]
 fn the_sum_of_all_elements_has_the_same_bits_every_time() {
     for device in devices() {
+        let empty = tensor(&[], [0, 3], &device);
+        assert_eq!(values(sum_in_order(empty)), [0.0]);
         for [rows, columns] in
             [[1, 1], [5, 1], [205, 5], [2051, 4], [8192, 1], [300, 77], [2100, 2000]]
         {

@@ -99,7 +99,10 @@ pub fn train_pack(sweep: &Sweep, lists: &Path, index: usize) -> Result<(), Error
     })?;
     let config = Loaded::run(&sweep.folder.join(&entries[0].config), &[])?.config;
     let most = sweep.origins.sweep.max_parallel.map_or(usize::MAX, std::num::NonZero::get);
-    let gpus = uses_visible_gpus(&config.devices).then_some(Gpus::All);
+    let gpus = match config.devices.backend {
+        Backend::Auto | Backend::Cuda => Some(Gpus::All),
+        Backend::Cpu | Backend::Wgpu | Backend::Tch => None,
+    };
     let options = LocalOptions { jobs: Some(entries.len().min(most)), gpus, fail_fast: false };
     let stem = lists.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     train(sweep, &entries, &options, &format!("{stem}-{index}"))
